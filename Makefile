@@ -1,0 +1,36 @@
+# One command each; CI calls the same. Needs only Debian with make and python3.
+.DEFAULT_GOAL := help
+.PHONY: help dev format lint check test bench bench-peers clean
+bin := .venv/bin
+
+help: ## Show this
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+dev: ## Set up PostgreSQL, PgBouncer, Kafka and the Python environment, whatever is missing
+	@dev/setup
+
+format: dev ## Format the code, and repair what ruff can repair
+	$(bin)/ruff format
+	$(bin)/ruff check --fix
+
+lint: dev
+	$(bin)/ruff format --check
+	$(bin)/ruff check
+	$(bin)/mypy
+	$(bin)/lint-imports
+
+check: lint ## Format, lint, types, imports, unit tests: a minute
+	$(bin)/pytest -q tests/unit
+
+test: lint ## Everything that `check` does, and all tests, on a real PostgreSQL and Kafka
+	$(bin)/pytest -q
+
+bench: dev ## Measure: throughput, latency, CPU, WAL, memory, growth
+	$(bin)/python -m bench
+
+bench-peers: dev ## The same work done by other relays, with ratios
+	$(bin)/python -m bench.peers
+
+clean: ## Remove the Python environment and all caches of this folder
+	rm -rf .venv .hypothesis .import_linter_cache .mypy_cache .pytest_cache .ruff_cache build dist
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -1,0 +1,26 @@
+"""
+Real servers as child processes: PostgreSQL, PgBouncer and Kafka, for tests, bench and demo.
+
+    with scratch() as folder, Postgres(folder / "postgres") as postgres:
+        psycopg.connect(postgres.dsn())
+
+Each is a context manager, keeps its port and its data from one start to the next, logs into its
+own folder and dies with the process that started it. `dev/setup` installs what they run.
+"""
+
+from services.kafka import Kafka, SecureListener
+from services.pgbouncer import PgBouncer
+from services.postgres import Postgres
+from services.process import Server, ServerError, scratch
+from services.waiting import wait_until
+
+__all__ = [
+    "Kafka",
+    "PgBouncer",
+    "Postgres",
+    "SecureListener",
+    "Server",
+    "ServerError",
+    "scratch",
+    "wait_until",
+]

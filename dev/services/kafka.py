@@ -1,0 +1,185 @@
+"""Kafka: one node, broker and controller at once (KRaft), from the jars that dev/setup copied."""
+
+import os
+import re
+import shutil
+import signal
+import subprocess
+import uuid
+from base64 import urlsafe_b64encode
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from confluent_kafka import KafkaException
+from confluent_kafka.admin import AdminClient
+
+from services.process import Server, ServerError, accepts, free_port
+
+HERE = Path(__file__).resolve().parent.parent / "kafka"
+HEAP = "512m"
+
+QUIET: dict[str, str | int | float | bool] = {"log_level": 0}
+"""librdkafka writes every refused connection to stderr, also those we provoke."""
+
+SMALL = {
+    "offsets.topic.replication.factor": "1",
+    "offsets.topic.num.partitions": "1",  # 50 by default: seconds until the first consumer reads
+    "transaction.state.log.replication.factor": "1",
+    "transaction.state.log.min.isr": "1",
+    "transaction.state.log.num.partitions": "1",
+    "share.coordinator.state.topic.replication.factor": "1",
+    "share.coordinator.state.topic.min.isr": "1",
+    "group.initial.rebalance.delay.ms": "0",
+    "auto.create.topics.enable": "false",  # a wrong topic name must fail, not make a topic
+    "log.cleaner.dedupe.buffer.size": "4194304",  # 128 MB by default, a quarter of our heap
+    # After a crash the controller takes the new broker for a second one until this has passed.
+    "broker.session.timeout.ms": "6000",
+    "broker.heartbeat.interval.ms": "500",
+}
+
+
+@dataclass(frozen=True)
+class SecureListener:
+    """What a client needs for the SASL_SSL listener."""
+
+    bootstrap: str
+    ca: Path
+    username: str
+    password: str
+
+
+class Kafka(Server):
+    """`settings` are read at every start: change them and `restart()`."""
+
+    def __init__(
+        self, folder: Path, settings: Mapping[str, str] | None = None, *, with_tls: bool = False
+    ) -> None:
+        super().__init__(folder)
+        self.port = free_port()
+        self.settings = {**SMALL, **(settings or {})}
+        self.secure = (
+            SecureListener(
+                f"127.0.0.1:{free_port()}", folder / "tls" / "ca.pem", "relay", uuid.uuid4().hex
+            )
+            if with_tls
+            else None
+        )
+        self._controller_port = free_port()
+        self._libs = find_libs()
+        self._java = find_java()
+
+    @property
+    def bootstrap(self) -> str:
+        return f"127.0.0.1:{self.port}"
+
+    def pause(self) -> None:
+        """Freeze it: connections stay open and nobody answers."""
+        os.kill(self.pid, signal.SIGSTOP)
+
+    def resume(self) -> None:
+        os.kill(self.pid, signal.SIGCONT)
+
+    def _prepare(self) -> None:
+        fresh = not (self.folder / "data").exists()
+        if self.secure and fresh:
+            make_certificates(self.folder / "tls")
+        properties = self.folder / "server.properties"
+        properties.write_text("".join(f"{k}={v}\n" for k, v in self._properties().items()))
+        if fresh:
+            cluster = urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
+            self._run(
+                *(*self._jvm("64m"), "kafka.tools.StorageTool", "format"),
+                *(f"--cluster-id={cluster}", "--config", properties),
+            )
+
+    def _properties(self) -> dict[str, str]:
+        controller = f"127.0.0.1:{self._controller_port}"
+        listeners = {"PLAIN": self.bootstrap, "CONTROLLER": controller}
+        secure = {}
+        if self.secure:
+            listeners["SECURE"] = self.secure.bootstrap
+            prefix = "listener.name.secure"
+            secure = {
+                f"{prefix}.ssl.keystore.type": "PEM",
+                f"{prefix}.ssl.keystore.location": str(self.folder / "tls" / "server.pem"),
+                f"{prefix}.sasl.enabled.mechanisms": "PLAIN",
+                f"{prefix}.plain.sasl.jaas.config": (
+                    "org.apache.kafka.common.security.plain.PlainLoginModule required "
+                    f'user_{self.secure.username}="{self.secure.password}";'
+                ),
+            }
+        return {
+            "process.roles": "broker,controller",
+            "node.id": "1",
+            "controller.quorum.voters": f"1@{controller}",
+            "controller.listener.names": "CONTROLLER",
+            "inter.broker.listener.name": "PLAIN",
+            "listeners": ",".join(f"{name}://{at}" for name, at in listeners.items()),
+            "listener.security.protocol.map": (
+                "PLAIN:PLAINTEXT,CONTROLLER:PLAINTEXT,SECURE:SASL_SSL"
+            ),
+            "log.dirs": str(self.folder / "data"),
+            **secure,
+            **self.settings,
+        }
+
+    def _command(self) -> list[str]:
+        return [*self._jvm(HEAP), "kafka.Kafka", str(self.folder / "server.properties")]
+
+    def _jvm(self, heap: str) -> list[str]:
+        return [
+            *(self._java, f"-Xmx{heap}", "-XX:+UseG1GC", "-Djava.awt.headless=true"),
+            *(f"-Dlog4j2.configurationFile={HERE / 'log4j2.properties'}", "-cp"),
+            f"{self._libs}/*",
+        ]
+
+    def _is_ready(self) -> bool:
+        if not accepts(self.port):
+            return False
+        try:
+            admin = AdminClient({"bootstrap.servers": self.bootstrap, **QUIET})
+            return bool(admin.list_topics(timeout=1).brokers)
+        except KafkaException:  # it listens before it knows its cluster
+            return False
+
+
+def make_certificates(folder: Path) -> None:
+    """An authority, and a server certificate for 127.0.0.1 with its key, both good for a day."""
+    folder.mkdir()
+    new = ("openssl", "req", "-x509", "-days", "1", "-newkey", "rsa:2048", "-noenc")
+    _openssl(
+        *(*new, "-subj", "/CN=outbox test authority"),
+        *("-keyout", folder / "ca.key", "-out", folder / "ca.pem"),
+    )
+    _openssl(
+        *(*new, "-subj", "/CN=127.0.0.1", "-addext", "subjectAltName=IP:127.0.0.1,DNS:localhost"),
+        *("-CA", folder / "ca.pem", "-CAkey", folder / "ca.key"),
+        *("-addext", "basicConstraints=critical,CA:FALSE"),
+        *("-keyout", folder / "server.key", "-out", folder / "server.crt"),
+    )
+    # Kafka wants key and chain in one file.
+    parts = [folder / "server.key", folder / "server.crt", folder / "ca.pem"]
+    (folder / "server.pem").write_text("".join(part.read_text() for part in parts))
+
+
+def _openssl(*command: str | Path) -> None:
+    done = subprocess.run(command, capture_output=True, text=True)
+    if done.returncode != 0:
+        raise ServerError(f"openssl failed:\n{done.stderr}")
+
+
+def find_java() -> str:
+    if found := shutil.which("java"):
+        return found
+    raise ServerError("Java is not installed: apt-get install default-jre-headless (or: make dev)")
+
+
+def find_libs() -> Path:
+    version = re.search(r"<kafka.version>(.*)</kafka.version>", (HERE / "pom.xml").read_text())
+    assert version
+    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+    libs = cache / "outbox-operator" / f"kafka-{version[1]}" / "libs"
+    if not libs.is_dir():
+        raise ServerError(f"no Kafka in {libs}: run `make dev`")
+    return libs

@@ -1,0 +1,8 @@
+"""What all tests share; each module of fixtures says what it offers."""
+
+pytest_plugins = [
+    "fixtures.servers",
+    "fixtures.databases",
+    "fixtures.topics",
+    "fixtures.suites",
+]
