@@ -1,0 +1,1 @@
+"""What enters a relay process (settings) and what leaves it (its report)."""

@@ -1,0 +1,231 @@
+"""
+Settings of a relay process: `relay.yaml`, each field with its default and the reason for it.
+
+Parsing does no IO but reading that file; secrets are read when they are needed.
+"""
+
+import socket
+from collections.abc import Mapping
+from datetime import timedelta
+from os import environ, getpid
+from pathlib import Path
+from typing import Annotated, Literal
+
+import yaml
+from pydantic import Field, ValidationError, model_validator
+
+from outbox_relay.contract.values import Duration, SecretRef, Settings, format_duration
+from outbox_relay.errors import SettingsError
+from outbox_relay.model.retry import Override, Retry
+
+Seconds = timedelta(seconds=1)
+
+
+class Store(Settings):
+    dsn: SecretRef = SecretRef(env="OUTBOX_DSN")
+    """A PostgreSQL connection string; PgBouncer in transaction mode may be in between."""
+    connect_timeout: Annotated[Duration, Field(ge=Seconds)] = timedelta(seconds=10)
+    statement_timeout: Annotated[Duration, Field(ge=Seconds)] = timedelta(seconds=30)
+    """Above any healthy statement's time and below the lease: a hung one is given up in time."""
+
+
+class Subscription(Settings):
+    event_types: Annotated[tuple[str, ...], Field(min_length=1)] = ("*",)
+    """Patterns; `*` stands for any run of characters: `order.*`."""
+    tenants: Annotated[tuple[str, ...], Field(min_length=1)] | None = None
+    """Only these tenants' events. Default: every event, with or without a tenant."""
+
+
+class Tls(Settings):
+    ca_file: Path | None = None
+    """The CA that signed the broker's certificate. Default: the system's."""
+    cert_file: Path | None = None
+    key_file: Path | None = None
+    key_password: SecretRef | None = None
+
+
+class Sasl(Settings):
+    mechanism: Literal["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"] = "SCRAM-SHA-512"
+    username: SecretRef
+    password: SecretRef
+
+
+class Kafka(Settings):
+    bootstrap_servers: Annotated[str, Field(min_length=1)]
+    """`host:port`, several separated by commas."""
+    topic: Annotated[str, Field(min_length=1)] = "{event_type}"
+    """A template over {event_type}, {aggregate_type} and {tenant_id}."""
+    format: Literal["Raw", "CloudEvents"] = "Raw"
+    """Raw: the payload and the application's headers as they are, plus outbox-* headers.
+    CloudEvents: the payload as it is, the event's fields as ce_* headers (binary mode)."""
+    source: Annotated[str, Field(min_length=1)] = "/outbox"
+    """The CloudEvents source: which system the events come from."""
+    delivery_timeout: Annotated[Duration, Field(ge=Seconds)] = timedelta(seconds=30)
+    """How long the client tries to deliver one message; what it resends meanwhile is one attempt.
+    Below the lease, or a late acknowledgement finds the event claimed by another relay."""
+    linger: Annotated[Duration, Field(le=timedelta(seconds=1))] = timedelta(milliseconds=0)
+    """How long the client waits for more messages. A batch is handed over whole: no need to."""
+    compression: Literal["none", "gzip", "snappy", "lz4", "zstd"] = "none"
+    max_message_bytes: Annotated[int, Field(ge=1000)] = 1_000_000
+    """Larger messages are refused before they are sent: at most the broker's own limit."""
+    tls: Tls | None = None
+    """Present, even if empty: TLS."""
+    sasl: Sasl | None = None
+    config: Mapping[str, str | int | bool] = Field(default_factory=dict)
+    """More settings of librdkafka, for what has no field here. Those that the delivery guarantee
+    rests on (acks, idempotence, ordering of requests, timeouts) cannot be changed."""
+
+
+class Publisher(Settings):
+    kafka: Kafka | None = None
+
+    @model_validator(mode="after")
+    def exactly_one(self) -> "Publisher":
+        if self.kafka is None:
+            raise ValueError("name exactly one publisher: kafka")
+        return self
+
+    @property
+    def timeout(self) -> timedelta:
+        """No publish call of a healthy publisher takes longer."""
+        assert self.kafka is not None
+        return self.kafka.delivery_timeout
+
+
+class RetryOverride(Settings):
+    event_type: Annotated[str, Field(min_length=1)]
+    """A pattern, as in the subscription; the first that matches counts."""
+    max_attempts: Annotated[int, Field(ge=1)] | None = None
+    base_delay: Annotated[Duration, Field(ge=timedelta(milliseconds=10))] | None = None
+
+
+class RetryPolicy(Settings):
+    max_attempts: Annotated[int, Field(ge=1)] = 10
+    """Attempts in all, so retries + 1. With the delays below the tenth comes a quarter of an hour
+    after the first: long enough to create a missing topic or grant a right, short enough that a
+    mistake becomes a dead letter in the same shift. Outages are not counted."""
+    base_delay: Annotated[Duration, Field(ge=timedelta(milliseconds=10))] = timedelta(seconds=2)
+    """Before the first retry; doubles each time: 2, 4, 8 ... seconds. Never zero: a failure must
+    not become a tight loop."""
+    max_delay: Annotated[Duration, Field(ge=timedelta(milliseconds=10))] = timedelta(minutes=5)
+    """The cap, so that a repaired cause is noticed within minutes."""
+    jitter: Annotated[float, Field(ge=0, le=1)] = 0.2
+    """Each delay is up to this share longer or shorter, so that what failed together does not
+    come back together."""
+    max_age: Annotated[Duration, Field(ge=Seconds)] | None = None
+    """Events older than this are declared dead instead of published late. Default: never; an
+    outage of any length then sends nothing to DEAD."""
+    max_crashes: Annotated[int, Field(ge=1)] = 3
+    """How often an event that was alone in flight may see its relay die before it is declared
+    dead: fewer than max_attempts, because every try costs a restart."""
+    overrides: tuple[RetryOverride, ...] = ()
+
+    def policy(self) -> Retry:
+        return Retry(
+            max_attempts=self.max_attempts,
+            base_delay=self.base_delay,
+            max_delay=self.max_delay,
+            jitter=self.jitter,
+            max_age=self.max_age,
+            max_crashes=self.max_crashes,
+            overrides=tuple(
+                Override(o.event_type, o.max_attempts, o.base_delay) for o in self.overrides
+            ),
+        )
+
+
+class Polling(Settings):
+    shortest: Annotated[Duration, Field(ge=timedelta(milliseconds=1))] = timedelta(milliseconds=2)
+    """Pause between two looks while events trickle in. None at all while batches are full."""
+    longest: Annotated[Duration, Field(ge=timedelta(milliseconds=10))] = timedelta(seconds=3)
+    """Pause when nothing has come for a while: an idle relay costs 20 statements a minute."""
+    notify: bool = False
+    """Be woken by NOTIFY, so that an idle relay starts at once. Off by default: it makes every
+    producer's commit take a lock that is shared by the whole server, and needs a direct
+    connection (not PgBouncer in transaction mode)."""
+
+
+class Http(Settings):
+    host: str = "0.0.0.0"  # noqa: S104 - in a pod the kubelet and Prometheus come from outside
+    port: Annotated[int, Field(ge=0, le=65535)] = 8080
+    """/metrics, /healthz, /readyz, /status. 0 = any free port, which is logged."""
+
+
+class Log(Settings):
+    format: Literal["json", "text"] = "json"
+    level: Literal["debug", "info", "warning", "error"] = "info"
+
+
+class RelaySettings(Settings):
+    """The whole of `relay.yaml`."""
+
+    name: Annotated[str, Field(min_length=1, max_length=253)]
+    """The relay's name in the database. Processes with the same name share its events."""
+    store: Store = Store()
+    subscription: Subscription = Subscription()
+    publisher: Publisher
+    batch_size: Annotated[int, Field(ge=1, le=10_000)] = 2000
+    """Events per claim. Below 500 the round trips cost half the speed; above 2000 nothing is won,
+    and more is in doubt after a crash."""
+    workers: Annotated[int, Field(ge=1, le=16)] = 2
+    """Claims in flight per process: while one waits for the broker, another talks to the
+    database. More than two only help where the broker is far away."""
+    lease: Annotated[Duration, Field(ge=Seconds)] = timedelta(seconds=60)
+    """How long a claim is ours unless renewed. Above the publisher's timeout, or a late
+    acknowledgement finds the event published by another relay. It is also how long the events
+    of a relay that died wait."""
+    ordering: Literal["None", "Key"] = "None"
+    """Key: events of an ordering key are published in commit order."""
+    on_dead: Literal["Block", "Continue"] = "Block"
+    """With ordering Key: whether a dead event holds the rest of its key until somebody decides,
+    or the key goes on without it. Block, because a gap is what ordering was asked to prevent."""
+    retry: RetryPolicy = RetryPolicy()
+    polling: Polling = Polling()
+    drain_timeout: Annotated[Duration, Field(ge=Seconds)] = timedelta(seconds=35)
+    """After SIGTERM: how long what is in flight may take. Above the publisher's timeout."""
+    http: Http = Http()
+    log: Log = Log()
+    identity: str = ""
+    """Who we are in claimed_by. Default: $POD_NAME, else host name and process id."""
+
+    @model_validator(mode="after")
+    def times_fit(self) -> "RelaySettings":
+        timeout = self.publisher.timeout
+        if self.lease <= timeout:
+            raise ValueError(
+                f"lease ({format_duration(self.lease)}) must be longer than the publisher's "
+                f"deliveryTimeout ({format_duration(timeout)}): raise the one or lower the other"
+            )
+        return self
+
+    @property
+    def owner(self) -> str:
+        if self.identity:
+            return self.identity
+        return environ.get("POD_NAME") or f"{socket.gethostname()}-{getpid()}"
+
+
+def load(path: Path) -> RelaySettings:
+    """Read and check a config file; what is wrong is said field by field."""
+    try:
+        text = path.read_text()
+    except OSError as error:
+        raise SettingsError(f"cannot read {path}: {error.strerror}") from error
+    try:
+        data = yaml.safe_load(text)
+    except yaml.YAMLError as error:
+        raise SettingsError(f"{path} is not YAML: {error}") from error
+    if not isinstance(data, dict):
+        raise SettingsError(f"{path}: expected a mapping with at least name and publisher")
+    try:
+        return RelaySettings.model_validate(data)
+    except ValidationError as error:
+        raise SettingsError(f"{path}:\n{explain(error)}") from error
+
+
+def explain(error: ValidationError) -> str:
+    """One line per mistake: where it is, and what is expected there."""
+    return "\n".join(
+        f"  {'.'.join(map(str, e['loc'])) or 'relay'}: {e['msg'].removeprefix('Value error, ')}"
+        for e in error.errors(include_url=False, include_input=False)
+    )

@@ -1,0 +1,102 @@
+"""
+The one port: /healthz (the process is alive), /readyz (nothing stands in the way), /status (the
+report, as JSON) and /metrics. Everything is read-only; nothing here needs a credential.
+"""
+
+import logging
+import threading
+from collections.abc import Callable
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+
+from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
+
+from outbox_relay.contract.report import Report
+from outbox_relay.contract.settings import Http
+from outbox_relay.errors import SettingsError
+from outbox_relay.observe.health import Health
+from outbox_relay.observe.metrics import Metrics
+
+log = logging.getLogger("outbox.http")
+
+Page = tuple[int, str, bytes]
+
+
+class Server:
+    def __init__(
+        self, settings: Http, health: Health, metrics: Metrics, report: Callable[[], Report]
+    ) -> None:
+        self._health, self._metrics, self._report = health, metrics, report
+        pages: dict[str, Callable[[], Page]] = {
+            "/healthz": lambda: (200, "text/plain", b"alive\n"),
+            "/readyz": self._readyz,
+            "/status": self._status,
+            "/metrics": self._page_of_metrics,
+        }
+
+        class Handler(BaseHTTPRequestHandler):
+            def do_GET(self) -> None:
+                page = pages.get(self.path.partition("?")[0])
+                if page is None:
+                    body = f"not here; try {' '.join(pages)}\n".encode()
+                    self._answer(404, "text/plain", body)
+                    return
+                try:
+                    self._answer(*page())
+                except BrokenPipeError:
+                    pass
+                except Exception:
+                    log.exception("%s failed", self.path, extra={"happening": "defect"})
+                    self._answer(500, "text/plain", b"failed; see the log\n")
+
+            def _answer(self, status: int, kind: str, body: bytes) -> None:
+                self.send_response(status)
+                self.send_header("Content-Type", kind)
+                self.send_header("Content-Length", str(len(body)))
+                self.end_headers()
+                self.wfile.write(body)
+
+            def log_message(self, format: str, *args: object) -> None:
+                """Probes come every few seconds: they are no happening."""
+
+        try:
+            self._server = ThreadingHTTPServer((settings.host, settings.port), Handler)
+        except OSError as error:
+            raise SettingsError(
+                f"cannot listen on {settings.host}:{settings.port} ({error.strerror}): "
+                "choose another http.port, or 0 for any free one"
+            ) from error
+        self._server.daemon_threads = True
+        self._thread = threading.Thread(target=self._server.serve_forever, name="http", daemon=True)
+
+    @property
+    def port(self) -> int:
+        return int(self._server.server_address[1])
+
+    def start(self) -> None:
+        self._thread.start()
+        log.info(
+            "listening on port %d", self.port, extra={"happening": "listening", "port": self.port}
+        )
+
+    def stop(self) -> None:
+        self._server.shutdown()
+        self._server.server_close()
+
+    def _readyz(self) -> Page:
+        troubles = self._health.troubles
+        if not troubles:
+            return 200, "text/plain", b"ready\n"
+        return 503, "text/plain", "".join(f"{k}: {v}\n" for k, v in troubles.items()).encode()
+
+    def _status(self) -> Page:
+        body = self._report().model_dump_json(by_alias=True, indent=2)
+        return 200, "application/json", body.encode() + b"\n"
+
+    def _page_of_metrics(self) -> Page:
+        report = self._report()
+        if report.backlog is not None:
+            for state in ("pending", "claimed", "dead"):
+                self._metrics.backlog.labels(state).set(getattr(report.backlog, state))
+            self._metrics.oldest.set(report.backlog.oldest_pending_seconds)
+        self._metrics.ready.set(report.ready)
+        return 200, CONTENT_TYPE_LATEST, generate_latest(self._metrics.registry)

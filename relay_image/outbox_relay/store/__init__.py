@@ -1,0 +1,1 @@
+"""PostgreSQL: the schema and every statement about it."""

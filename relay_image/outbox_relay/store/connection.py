@@ -1,0 +1,107 @@
+"""
+Connections: how they are made, and the one door where the driver's errors become ours.
+
+Works behind PgBouncer in transaction mode: no session state is relied on. Prepared statements are
+off because a pooler may hand the next statement to another backend; the hot statements are
+functions of the schema, whose plans the backend caches itself.
+"""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import psycopg
+from psycopg import errors as pg
+from psycopg.conninfo import conninfo_to_dict
+
+from outbox_relay.errors import (
+    Refused,
+    SchemaMissing,
+    SettingsError,
+    StoreError,
+    StoreUnavailable,
+)
+from outbox_relay.model.attempt import without_secrets
+
+Connection = psycopg.Connection[tuple[Any, ...]]
+
+UNAVAILABLE = (
+    psycopg.OperationalError,  # connection refused, lost, terminated; shutting down; disk full
+    pg.InterfaceError,
+    pg.AdminShutdown,
+    pg.CannotConnectNow,
+    pg.DeadlockDetected,
+    pg.QueryCanceled,  # our statement_timeout
+    pg.ReadOnlySqlTransaction,  # a failover that has not ended
+)
+MISSING = (pg.UndefinedTable, pg.InvalidSchemaName, pg.UndefinedFunction, pg.UndefinedColumn)
+
+
+def connect(
+    dsn: str,
+    application: str,
+    connect_timeout: float = 10,
+    statement_timeout: float = 0,
+) -> Connection:
+    """An autocommit connection; every statement is its own transaction unless a block says so."""
+    try:
+        conninfo_to_dict(dsn)
+    except psycopg.ProgrammingError as error:
+        raise SettingsError(
+            "the DSN is malformed: write postgresql://user@host:5432/database or key=value pairs"
+        ) from error
+    with translated():
+        conn = psycopg.connect(
+            dsn,
+            autocommit=True,
+            prepare_threshold=None,
+            application_name=application[:63],
+            connect_timeout=max(2, round(connect_timeout)),
+            # A dead peer is noticed within half a minute, also while we wait for its answer.
+            keepalives_idle=10,
+            keepalives_interval=5,
+            keepalives_count=3,
+            tcp_user_timeout=30_000,
+        )
+        # Behind a pooler the setting would stay with a backend that others use.
+        if statement_timeout and not is_pooled(conn):
+            conn.execute(
+                "SELECT set_config('statement_timeout', %s, false)",
+                (f"{round(statement_timeout * 1000)}ms",),
+            )
+    return conn
+
+
+@contextmanager
+def translated() -> Iterator[None]:
+    """The driver's errors become ours, without anything that looks like a credential."""
+    try:
+        yield
+    except MISSING as error:
+        raise SchemaMissing(
+            "the outbox schema is missing or older than this program "
+            f"({first_line(error)}): run `outbox-relay migrate`"
+        ) from error
+    except pg.InsufficientPrivilege as error:
+        raise StoreError(
+            f"the database user lacks a right ({first_line(error)}): "
+            "grant it the role outbox_relay, or outbox_reader for inspection"
+        ) from error
+    except UNAVAILABLE as error:
+        raise StoreUnavailable(f"PostgreSQL: {first_line(error)}") from error
+    except (pg.RestrictViolation, pg.CheckViolation) as error:
+        hint = error.diag.message_hint
+        raise Refused(first_line(error) + (f" ({hint})" if hint else "")) from error
+    except psycopg.Error as error:
+        raise StoreError(f"PostgreSQL: {first_line(error)}") from error
+
+
+def first_line(error: psycopg.Error) -> str:
+    text = error.diag.message_primary or str(error).strip() or type(error).__name__
+    return without_secrets(text.splitlines()[0])
+
+
+def is_pooled(conn: Connection) -> bool:
+    """Is there a pooler in between? Then the process id we were told is not the backend's."""
+    row = conn.execute("SELECT pg_backend_pid()").fetchone()
+    return row is not None and row[0] != conn.info.backend_pid

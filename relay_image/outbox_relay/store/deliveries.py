@@ -1,0 +1,234 @@
+"""
+Deliveries: the only module that moves a delivery from state to state in bulk.
+
+Called by `worker.pipeline` (claim, finalise), `worker.keeper` (renew) and `worker.reaper` (reap).
+The statements are functions of the schema, with their reasons: `migrations/0004_claims.sql`.
+No policy here: which outcome leads to which state is judged in `model.retry`.
+"""
+
+import json
+from collections.abc import Sequence
+from datetime import timedelta
+from typing import Any, NamedTuple
+
+from psycopg import Cursor
+from psycopg.rows import args_row
+
+from outbox_relay.model.attempt import Verdict
+from outbox_relay.model.event import Claim
+from outbox_relay.model.lifecycle import State
+from outbox_relay.store.connection import Connection, translated
+
+UNORDERED = (-1,)
+"""The lane of relays that do not order."""
+
+
+class Finished(NamedTuple):
+    """How a batch ended: what the broker has, and what becomes of the rest."""
+
+    token: int
+    published: Sequence[int]
+    results: Sequence[str]
+    failed: Sequence[Verdict]
+
+
+class Wanted(NamedTuple):
+    """What to claim next."""
+
+    limit: int
+    lanes: Sequence[int]
+    floor: int
+    suspects: bool = False
+    lane_limit: int = 1
+    mark: bool = False
+    """Also read where the sequence and the transactions are, for the watermark."""
+    release: bool = False
+    """Also let keys go on that wait for nobody any more."""
+
+
+class Mark(NamedTuple):
+    """A moment: whoever drew a seq up to `seq` has a transaction id below `xid`, and every
+    transaction below `horizon` has ended."""
+
+    seq: int
+    xid: int
+    horizon: int
+
+
+class Turn(NamedTuple):
+    claims: list[Claim]
+    lost: list[int]
+    """Claims that another relay had taken over when we came to finalise them."""
+    mark: Mark | None
+
+
+CLAIM = "SELECT * FROM outbox.claim(%s, %s, %s, %s, %s, %s, %s)"
+
+CLAIM_ORDERED = (
+    "SELECT * FROM outbox.claim_ordered(%s, %s, %s, %s::smallint[], %s, %s, %s, %s, %s, %s)"
+    " ORDER BY seq"
+)
+
+PUBLISHED = "SELECT * FROM outbox.finish_published(%s, %s, %s, %s)"
+
+FAILED = "SELECT * FROM outbox.finish_failed(%s, %s, %s, %s, %s, %s, %s, %s, %s)"
+
+RENEW = "SELECT outbox.renew(%s, %s, %s, %s)"
+
+RELEASE = "SELECT outbox.release_keys(%s, %s::smallint[], %s)"
+
+EXPIRE = "SELECT event_id FROM outbox.expire(%s, %s, %s::smallint[], %s, %s, %s, %s)"
+
+# last_value is read before our own transaction id is drawn: so whoever drew a seq up to it had
+# its id before us.
+MARK = """
+    SELECT last_value, pg_current_xact_id()::text::bigint,
+           pg_snapshot_xmin(pg_current_snapshot())::text::bigint
+      FROM outbox.event_seq
+"""
+
+# The payload stays where it is: nobody publishes from here.
+OVERDUE = """
+    SELECT d.seq, d.claim_token, now(), d.attempts, d.attempts_base, d.crashes, d.lane,
+           e.event_id::text, e.event_type, ''::bytea, e.content_type, NULL, NULL,
+           e.partition_key, e.ordering_key, e.tenant_id, e.correlation_id, e.causation_id::text,
+           e.idempotency_key, e.aggregate_type, e.aggregate_id, e.occurred_at, e.created_at,
+           e.max_attempts
+      FROM outbox.delivery d JOIN outbox.event e ON e.seq = d.seq
+     WHERE d.relay_id = %s AND d.state = 'CLAIMED'
+       AND CASE WHEN %s::smallint[] IS NULL THEN d.lease_until < now() ELSE d.lane = ANY (%s) END
+     ORDER BY d.lease_until LIMIT %s
+       FOR UPDATE OF d SKIP LOCKED
+"""
+
+
+class Deliveries:
+    """One relay's deliveries, seen by one of its processes, over one connection."""
+
+    def __init__(self, conn: Connection, relay: int, owner: str, lease: timedelta) -> None:
+        self._conn = conn
+        self._relay = relay
+        self._owner = owner
+        self._lease = lease
+
+    def turn(self, done: Finished | None, wanted: Wanted | None, holder: int | None) -> Turn:
+        """
+        Finalise a batch and claim the next: one round trip, one transaction, one commit.
+
+        `holder` is the token under which an ordered relay holds its lanes.
+        """
+        claims: list[Claim] = []
+        lost: list[int] = []
+        mark: Mark | None = None
+        with translated(), self._conn.pipeline():
+            ends = [] if done is None else self._send_finish(done)
+            if wanted is not None:
+                if wanted.mark:
+                    marked = self._conn.execute(MARK, binary=True)
+                if wanted.release:
+                    self._conn.execute(RELEASE, (self._relay, list(wanted.lanes), wanted.limit))
+                claimed = self._send_claim(wanted, holder, durable=done is not None)
+        for cursor in ends:
+            lost.extend(seq for (seq,) in cursor)
+        if wanted is not None:
+            claims = claimed.fetchall()
+            if wanted.mark:
+                row = marked.fetchone()
+                assert row is not None
+                mark = Mark(*row)
+        return Turn(claims, lost, mark)
+
+    def _send_finish(self, done: Finished) -> list[Cursor[tuple[Any, ...]]]:
+        cursors = []
+        if done.published:
+            cursors.append(
+                self._conn.execute(
+                    PUBLISHED, (self._relay, done.token, done.published, done.results), binary=True
+                )
+            )
+        if done.failed:
+            cursors.append(self._conn.execute(FAILED, self._failures(done.failed), binary=True))
+        return cursors
+
+    def _send_claim(self, wanted: Wanted, holder: int | None, durable: bool) -> Cursor[Claim]:
+        cursor = self._conn.cursor(row_factory=args_row(Claim), binary=True)
+        if holder is None:
+            return cursor.execute(
+                CLAIM,
+                (
+                    self._relay,
+                    self._owner,
+                    wanted.limit,
+                    self._lease,
+                    wanted.floor,
+                    wanted.suspects,
+                    durable,
+                ),
+            )
+        return cursor.execute(
+            CLAIM_ORDERED,
+            (
+                self._relay,
+                holder,
+                self._owner,
+                list(wanted.lanes),
+                wanted.limit,
+                wanted.lane_limit,
+                self._lease,
+                wanted.floor,
+                wanted.suspects,
+                durable,
+            ),
+        )
+
+    def _failures(self, verdicts: Sequence[Verdict]) -> tuple[object, ...]:
+        return (
+            self._relay,
+            [v.seq for v in verdicts],
+            [v.token for v in verdicts],
+            [v.state.value for v in verdicts],
+            [v.hold.value for v in verdicts],
+            [v.delay for v in verdicts],
+            [v.refund for v in verdicts],
+            [v.crashed for v in verdicts],
+            [
+                None
+                if v.error is None
+                else json.dumps({"class": v.error.kind, "code": v.error.code, "text": v.error.text})
+                for v in verdicts
+            ],
+        )
+
+    def renew(self, token: int, seqs: Sequence[int]) -> int:
+        """Keep a claim for another lease; how many of its events were still ours."""
+        with translated():
+            row = self._conn.execute(
+                RENEW, (self._relay, token, list(seqs), self._lease)
+            ).fetchone()
+        assert row is not None
+            return int(row[0])
+
+    def expire(
+        self, max_age: timedelta, lanes: Sequence[int], limit: int, floor: int, block: bool
+    ) -> list[str]:
+        """Declare dead what is next in line and too old; the ids of those events."""
+        with translated():
+            rows = self._conn.execute(
+                EXPIRE, (self._relay, self._owner, list(lanes), limit, floor, max_age, block)
+            )
+            return [str(event_id) for (event_id,) in rows]
+
+    def overdue(self, limit: int, lanes: Sequence[int] | None = None) -> list[Claim]:
+        """Claims whose lease ran out, or all claims in these lanes. Locked until the caller's
+        transaction ends, so that it is judged once."""
+        chosen = None if lanes is None else list(lanes)
+        with translated():
+            cursor = self._conn.cursor(row_factory=args_row(Claim), binary=True)
+            return cursor.execute(OVERDUE, (self._relay, chosen, chosen, limit)).fetchall()
+
+    def take_back(self, verdicts: Sequence[Verdict]) -> int:
+        """Write down what was judged about overdue claims; how many of them are dead."""
+        if verdicts:
+            with translated():
+                self._conn.execute(FAILED, self._failures(verdicts))
+        return sum(v.state is State.DEAD for v in verdicts)

@@ -1,0 +1,366 @@
+-- The rules, held by the database itself: triggers that are ENABLE ALWAYS, so that neither a
+-- superuser's UPDATE nor session_replication_role gets around them.
+
+CREATE FUNCTION outbox.key_hash(key text) RETURNS bigint
+    LANGUAGE sql IMMUTABLE STRICT PARALLEL SAFE
+    AS $$ SELECT hashtextextended(key, 0) $$;
+
+CREATE FUNCTION outbox.slot_of(key text) RETURNS integer
+    LANGUAGE sql IMMUTABLE STRICT PARALLEL SAFE
+    AS $$ SELECT (hashtextextended(key, 0) & 65535)::integer $$;
+COMMENT ON FUNCTION outbox.slot_of IS
+    'The lock that an ordering key takes. Bulk inserts that ORDER BY it cannot deadlock each other.';
+
+-- 256 lanes: more workers than a database can feed, and few enough to look into each.
+CREATE FUNCTION outbox.lane_of(key_hash bigint, seq bigint) RETURNS smallint
+    LANGUAGE sql IMMUTABLE PARALLEL SAFE
+    AS $$ SELECT (coalesce(key_hash, seq) & 255)::smallint $$;
+
+-- An event arrives ---------------------------------------------------------------------------
+
+CREATE FUNCTION outbox.is_headers(headers jsonb) RETURNS boolean
+    LANGUAGE sql IMMUTABLE STRICT PARALLEL SAFE AS $$
+    SELECT CASE jsonb_typeof(headers)
+        WHEN 'object' THEN NOT EXISTS (
+            SELECT 1 FROM jsonb_each(headers) h
+             WHERE jsonb_typeof(h.value) NOT IN ('string', 'null'))
+        WHEN 'array' THEN NOT EXISTS (
+            SELECT 1 FROM jsonb_array_elements(headers) h
+             WHERE CASE WHEN jsonb_typeof(h) = 'array' THEN
+                            jsonb_array_length(h) <> 2 OR jsonb_typeof(h->0) <> 'string'
+                            OR jsonb_typeof(h->1) NOT IN ('string', 'null')
+                        ELSE true END)
+        ELSE false END $$;
+
+-- In the trigger and not in CHECKs, because PostgreSQL parses every CHECK anew for every INSERT
+-- statement: that cost a producer more than storing the row.
+CREATE FUNCTION outbox.event_is_refused(rule text, hint text) RETURNS void LANGUAGE plpgsql AS $$
+BEGIN
+    RAISE EXCEPTION 'outbox: %', rule USING ERRCODE = 'check_violation', HINT = hint;
+END $$;
+
+CREATE FUNCTION outbox.event_arrives() RETURNS trigger
+    LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+    IF NEW.event_type = '' OR NEW.event_type <> btrim(NEW.event_type, E' \t\r\n') THEN
+        PERFORM outbox.event_is_refused(
+            'event_type is empty, or has blanks around it', 'A stable name such as order.created.v2.');
+    ELSIF position('://' IN NEW.event_type) > 0 THEN
+        RAISE WARNING 'outbox: event_type "%" looks like an address', NEW.event_type
+            USING HINT = 'Name what happened; where it goes is the relay''s topic template.';
+    END IF;
+    IF NEW.headers IS NOT NULL AND NOT outbox.is_headers(NEW.headers) THEN
+        PERFORM outbox.event_is_refused(
+            'headers are neither an object of strings nor an array of [name, value] pairs',
+            'For example {"a": "1"}, or [["a", "1"], ["a", "2"]].');
+    END IF;
+    IF NEW.metadata IS NOT NULL AND jsonb_typeof(NEW.metadata) <> 'object' THEN
+        PERFORM outbox.event_is_refused('metadata is not a JSON object', 'For example {"source": "api"}.');
+    END IF;
+    IF NEW.max_attempts < 1 THEN
+        PERFORM outbox.event_is_refused('max_attempts is less than 1', 'Leave it out for the relay''s.');
+    END IF;
+    IF NEW.idempotency_key IS NOT NULL THEN
+        -- Twins queue up here, so that the second finds the first and is left out in silence.
+        PERFORM 1 FROM outbox.slot
+          WHERE id = outbox.slot_of(coalesce(NEW.tenant_id, '') || E'\x1f' || NEW.idempotency_key)
+            FOR NO KEY UPDATE;
+        IF EXISTS (SELECT 1 FROM outbox.event
+                    WHERE coalesce(tenant_id, '') = coalesce(NEW.tenant_id, '')
+                      AND idempotency_key = NEW.idempotency_key) THEN
+            RETURN NULL;
+        END IF;
+    END IF;
+    IF NEW.causation_id IS NOT NULL THEN
+        IF NEW.causation_id = NEW.event_id THEN
+            PERFORM outbox.event_is_refused('an event does not cause itself',
+                                            'causation_id is the id of an earlier event.');
+        END IF;
+        IF NEW.correlation_id IS NULL THEN
+            SELECT correlation_id INTO NEW.correlation_id
+              FROM outbox.event WHERE event_id = NEW.causation_id;
+        END IF;
+        IF EXISTS (SELECT 1 FROM outbox.event WHERE causation_id = NEW.event_id)
+           AND EXISTS (WITH RECURSIVE up AS (
+                           SELECT event_id, causation_id FROM outbox.event
+                            WHERE event_id = NEW.causation_id
+                        UNION
+                           SELECT e.event_id, e.causation_id
+                             FROM up JOIN outbox.event e ON e.event_id = up.causation_id)
+                       SELECT 1 FROM up WHERE causation_id = NEW.event_id) THEN
+            PERFORM outbox.event_is_refused(
+                format('causes form a circle: %s is already a cause of %s',
+                       NEW.event_id, NEW.causation_id),
+                'causation_id is the id of an earlier event.');
+        END IF;
+    END IF;
+    IF NEW.ordering_key IS NOT NULL THEN
+        PERFORM 1 FROM outbox.slot WHERE id = outbox.slot_of(NEW.ordering_key) FOR NO KEY UPDATE;
+    ELSE
+        -- The relays' watermark counts on it: a transaction has its id before it draws a seq.
+        PERFORM pg_current_xact_id();
+    END IF;
+    NEW.seq := nextval('outbox.event_seq');  -- drawn under the lock: commit order within the key
+    NEW.created_at := clock_timestamp();
+    RETURN NEW;
+END $$;
+
+CREATE TRIGGER event_arrives BEFORE INSERT ON outbox.event
+    FOR EACH ROW EXECUTE FUNCTION outbox.event_arrives();
+ALTER TABLE outbox.event ENABLE ALWAYS TRIGGER event_arrives;
+
+CREATE FUNCTION outbox.wants(r outbox.relay, event_type text, tenant_id text) RETURNS boolean
+    LANGUAGE sql STABLE PARALLEL SAFE
+    AS $$ SELECT r.active
+             AND (r.patterns IS NULL OR event_type LIKE ANY (r.patterns))
+             AND (r.tenants IS NULL OR coalesce(tenant_id = ANY (r.tenants), false)) $$;
+
+-- One delivery per relay that wants the event, in the producer's transaction. `outbox.sentinel` is
+-- the reserved type of a record that is kept and never published.
+CREATE FUNCTION outbox.event_fans_out() RETURNS trigger
+    LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    wanted_by_all boolean;
+    listeners text[];
+    listener text;
+BEGIN
+    INSERT INTO outbox.delivery (relay_id, seq, key_hash, lane, hold, available_at)
+    SELECT r.id, e.seq,
+           CASE r.ordering WHEN 'Key' THEN outbox.key_hash(e.ordering_key) END,
+           CASE r.ordering WHEN 'Key'
+                THEN outbox.lane_of(outbox.key_hash(e.ordering_key), e.seq) ELSE -1 END,
+           CASE WHEN e.available_at > now() THEN 'TIME' ELSE 'NONE' END::outbox.hold,
+           coalesce(e.available_at, now())
+      FROM arrived e JOIN outbox.relay r ON outbox.wants(r, e.event_type, e.tenant_id)
+     WHERE e.event_type <> 'outbox.sentinel';
+
+    SELECT coalesce(bool_or(r.patterns IS NULL AND r.tenants IS NULL), false),
+           array_agg(r.name) FILTER (WHERE r.notify)
+      INTO wanted_by_all, listeners FROM outbox.relay r WHERE r.active;
+    IF NOT wanted_by_all THEN
+        INSERT INTO outbox.unmatched (seq, version)
+        SELECT e.seq, (SELECT coalesce(max(version), 0) FROM outbox.relay)
+          FROM arrived e
+         WHERE e.event_type <> 'outbox.sentinel'
+           AND NOT EXISTS (SELECT 1 FROM outbox.relay r
+                            WHERE outbox.wants(r, e.event_type, e.tenant_id));
+    END IF;
+    IF listeners IS NOT NULL THEN
+        FOREACH listener IN ARRAY listeners LOOP
+            PERFORM pg_notify('outbox', listener);  -- a hint, sent once per transaction
+        END LOOP;
+    END IF;
+    RETURN NULL;
+END $$;
+
+CREATE TRIGGER event_fans_out AFTER INSERT ON outbox.event
+    REFERENCING NEW TABLE AS arrived
+    FOR EACH STATEMENT EXECUTE FUNCTION outbox.event_fans_out();
+ALTER TABLE outbox.event ENABLE ALWAYS TRIGGER event_fans_out;
+
+-- Nothing about an event changes -------------------------------------------------------------
+
+CREATE FUNCTION outbox.event_is_immutable() RETURNS trigger LANGUAGE plpgsql AS $$
+BEGIN
+    RAISE EXCEPTION 'outbox: events are immutable: % of outbox.event is not allowed', TG_OP
+        USING ERRCODE = 'restrict_violation',
+              HINT = 'A correction is a new event with causation_id = the id of the old one.';
+END $$;
+
+CREATE TRIGGER event_is_immutable BEFORE UPDATE OR DELETE ON outbox.event
+    FOR EACH ROW EXECUTE FUNCTION outbox.event_is_immutable();
+CREATE TRIGGER event_is_not_truncated BEFORE TRUNCATE ON outbox.event
+    FOR EACH STATEMENT EXECUTE FUNCTION outbox.event_is_immutable();
+ALTER TABLE outbox.event ENABLE ALWAYS TRIGGER event_is_immutable;
+ALTER TABLE outbox.event ENABLE ALWAYS TRIGGER event_is_not_truncated;
+
+-- A delivery moves along the lifecycle only --------------------------------------------------
+
+CREATE FUNCTION outbox.delivery_starts_pending() RETURNS trigger LANGUAGE plpgsql AS $$
+BEGIN
+    RAISE EXCEPTION 'outbox: a delivery starts as PENDING with no attempts, not as % with %',
+        NEW.state, NEW.attempts USING ERRCODE = 'restrict_violation';
+END $$;
+CREATE TRIGGER delivery_starts_pending BEFORE INSERT ON outbox.delivery FOR EACH ROW
+    WHEN (NEW.state <> 'PENDING' OR NEW.attempts <> 0 OR NEW.hold = 'DEAD')
+    EXECUTE FUNCTION outbox.delivery_starts_pending();
+
+CREATE FUNCTION outbox.delivery_keeps_the_rules() RETURNS trigger LANGUAGE plpgsql AS $$
+DECLARE
+    rule text := CASE
+        WHEN (NEW.relay_id, NEW.seq) IS DISTINCT FROM (OLD.relay_id, OLD.seq)
+            THEN 'a delivery keeps its relay and its event'
+        WHEN NEW.attempts < OLD.attempts
+            THEN format('attempts never fall (%s to %s)', OLD.attempts, NEW.attempts)
+        WHEN NEW.attempts_base < OLD.attempts_base
+            THEN format('attempts_base never falls (%s to %s)', OLD.attempts_base, NEW.attempts_base)
+        WHEN NEW.attempts_base > NEW.attempts
+            THEN format('attempts_base (%s) is at most attempts (%s)', NEW.attempts_base, NEW.attempts)
+        WHEN NEW.hold <> 'NONE' AND (NEW.state <> 'PENDING') IS DISTINCT FROM (NEW.hold = 'DEAD')
+            THEN format('hold %s does not go with state %s', NEW.hold, NEW.state)
+        WHEN NEW.attempts > OLD.attempts AND NOT (OLD.state = 'PENDING' AND NEW.state = 'CLAIMED'
+                                                  AND NEW.attempts = OLD.attempts + 1)
+            THEN 'attempts grow by one, and only in a claim'
+        WHEN OLD.state = NEW.state AND NEW.published_at IS DISTINCT FROM OLD.published_at
+            THEN 'published_at does not change'
+        WHEN OLD.state = NEW.state AND NEW.claimed_at IS DISTINCT FROM OLD.claimed_at
+            THEN 'claimed_at does not change within a claim; lease_until is what is renewed'
+        WHEN NEW.previous_published_at IS DISTINCT FROM OLD.previous_published_at
+            THEN 'previous_published_at is the published_at that a replay took away'
+        WHEN NEW.state = 'CLAIMED' AND NEW.available_at > now()
+            THEN format('not to be claimed before its available_at (%s)', NEW.available_at)
+        ELSE format('%s does not become %s', OLD.state, NEW.state)
+    END;
+BEGIN
+    RAISE EXCEPTION 'outbox: %', rule USING ERRCODE = 'restrict_violation',
+        DETAIL = format('relay %s, seq %s', OLD.relay_id, OLD.seq),
+        HINT = 'PENDING > CLAIMED > PUBLISHED, PENDING or DEAD; PUBLISHED, DEAD > PENDING by replay.';
+END $$;
+
+-- The condition is compiled and costs next to nothing; the function runs only to say what is wrong.
+CREATE TRIGGER delivery_keeps_the_rules BEFORE UPDATE ON outbox.delivery FOR EACH ROW
+    WHEN (NOT (
+        NEW.seq = OLD.seq AND NEW.relay_id = OLD.relay_id
+        AND NEW.attempts_base >= OLD.attempts_base AND NEW.attempts_base <= NEW.attempts
+        AND (NEW.hold = 'NONE' OR NEW.state = CASE NEW.hold WHEN 'DEAD' THEN 'DEAD'
+                                                            ELSE 'PENDING' END::outbox.state)
+        AND CASE WHEN OLD.state = NEW.state THEN
+                NEW.attempts = OLD.attempts
+                AND NEW.published_at IS NOT DISTINCT FROM OLD.published_at
+                AND NEW.claimed_at IS NOT DISTINCT FROM OLD.claimed_at
+                AND NEW.previous_published_at IS NOT DISTINCT FROM OLD.previous_published_at
+            WHEN OLD.state = 'PENDING' THEN
+                NEW.state = 'CLAIMED' AND NEW.available_at <= now()
+                AND (NEW.attempts = OLD.attempts + 1 OR NEW.attempts = OLD.attempts)
+                AND NEW.previous_published_at IS NOT DISTINCT FROM OLD.previous_published_at
+            WHEN OLD.state = 'CLAIMED' THEN
+                NEW.attempts = OLD.attempts
+                AND NEW.previous_published_at IS NOT DISTINCT FROM OLD.previous_published_at
+            ELSE
+                NEW.state = 'PENDING' AND NEW.attempts = OLD.attempts
+                AND (OLD.published_at IS NULL
+                     OR NEW.previous_published_at IS NOT DISTINCT FROM OLD.published_at)
+            END))
+    EXECUTE FUNCTION outbox.delivery_keeps_the_rules();
+
+CREATE FUNCTION outbox.delivery_is_kept() RETURNS trigger LANGUAGE plpgsql AS $$
+BEGIN
+    IF TG_OP = 'DELETE' AND NOT EXISTS (SELECT 1 FROM outbox.relay WHERE id = OLD.relay_id AND active)
+    THEN
+        RETURN OLD;
+    END IF;
+    RAISE EXCEPTION 'outbox: % of outbox.delivery is not allowed: its event would be lost to the relay',
+        TG_OP USING ERRCODE = 'restrict_violation',
+        HINT = 'An event that must not go out is declared dead: outbox-relay dead EVENT --reason ...';
+END $$;
+CREATE TRIGGER delivery_is_kept BEFORE DELETE ON outbox.delivery
+    FOR EACH ROW EXECUTE FUNCTION outbox.delivery_is_kept();
+CREATE TRIGGER delivery_is_not_truncated BEFORE TRUNCATE ON outbox.delivery
+    FOR EACH STATEMENT EXECUTE FUNCTION outbox.delivery_is_kept();
+ALTER TABLE outbox.delivery ENABLE ALWAYS TRIGGER delivery_starts_pending;
+ALTER TABLE outbox.delivery ENABLE ALWAYS TRIGGER delivery_keeps_the_rules;
+ALTER TABLE outbox.delivery ENABLE ALWAYS TRIGGER delivery_is_kept;
+ALTER TABLE outbox.delivery ENABLE ALWAYS TRIGGER delivery_is_not_truncated;
+
+-- The audit only grows -----------------------------------------------------------------------
+
+CREATE FUNCTION outbox.audit_only_grows() RETURNS trigger LANGUAGE plpgsql AS $$
+BEGIN
+    RAISE EXCEPTION 'outbox: % of outbox.audit is not allowed: it only grows', TG_OP
+        USING ERRCODE = 'restrict_violation';
+END $$;
+CREATE TRIGGER audit_only_grows BEFORE UPDATE OR DELETE OR TRUNCATE ON outbox.audit
+    FOR EACH STATEMENT EXECUTE FUNCTION outbox.audit_only_grows();
+ALTER TABLE outbox.audit ENABLE ALWAYS TRIGGER audit_only_grows;
+
+-- What an installation may require of its producers ------------------------------------------
+-- A requirement is a constraint: it costs nothing while it is off, and old events stay as they are.
+
+CREATE FUNCTION outbox.require(what text, required boolean DEFAULT true) RETURNS void
+    LANGUAGE plpgsql AS $$
+BEGIN
+    IF what NOT IN ('idempotency_key', 'correlation_id', 'known_cause') THEN
+        RAISE EXCEPTION 'outbox: cannot require "%"', what USING ERRCODE = 'invalid_parameter_value',
+            HINT = 'One of idempotency_key, correlation_id, known_cause.';
+    END IF;
+    EXECUTE format('ALTER TABLE outbox.event DROP CONSTRAINT IF EXISTS %I', what || '_is_required');
+    IF required AND what = 'known_cause' THEN
+        ALTER TABLE outbox.event ADD CONSTRAINT known_cause_is_required
+            FOREIGN KEY (causation_id) REFERENCES outbox.event (event_id) NOT VALID;
+    ELSIF required THEN
+        EXECUTE format('ALTER TABLE outbox.event ADD CONSTRAINT %I CHECK (%I IS NOT NULL) NOT VALID',
+                       what || '_is_required', what);
+    END IF;
+END $$;
+COMMENT ON FUNCTION outbox.require IS
+    'Require idempotency_key, correlation_id or known_cause of new events. For the schema''s owner.';
+
+-- emit -----------------------------------------------------------------------------------------
+
+CREATE FUNCTION outbox.emit(
+    event_type text, payload bytea, ordering_key text DEFAULT NULL, headers jsonb DEFAULT NULL,
+    idempotency_key text DEFAULT NULL, event_id uuid DEFAULT NULL, partition_key text DEFAULT NULL,
+    aggregate_type text DEFAULT NULL, aggregate_id text DEFAULT NULL, tenant_id text DEFAULT NULL,
+    correlation_id text DEFAULT NULL, causation_id uuid DEFAULT NULL, metadata jsonb DEFAULT NULL,
+    content_type text DEFAULT NULL, occurred_at timestamptz DEFAULT NULL,
+    available_at timestamptz DEFAULT NULL, max_attempts integer DEFAULT NULL
+) RETURNS uuid
+    LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+#variable_conflict use_column
+DECLARE
+    id uuid := coalesce(emit.event_id, gen_random_uuid());
+BEGIN
+    INSERT INTO outbox.event (
+        event_id, event_type, payload, ordering_key, headers, idempotency_key, partition_key,
+        aggregate_type, aggregate_id, tenant_id, correlation_id, causation_id, metadata,
+        content_type, occurred_at, available_at, max_attempts)
+    VALUES (
+        id, emit.event_type, emit.payload, emit.ordering_key, emit.headers, emit.idempotency_key,
+        emit.partition_key, emit.aggregate_type, emit.aggregate_id, emit.tenant_id,
+        emit.correlation_id, emit.causation_id, emit.metadata, emit.content_type,
+        emit.occurred_at, emit.available_at, emit.max_attempts);
+    IF NOT FOUND THEN  -- a twin: the first one's id is the answer
+        SELECT e.event_id INTO id FROM outbox.event e
+         WHERE coalesce(e.tenant_id, '') = coalesce(emit.tenant_id, '')
+           AND e.idempotency_key = emit.idempotency_key;
+    END IF;
+    RETURN id;
+END $$;
+COMMENT ON FUNCTION outbox.emit(text, bytea, text, jsonb, text, uuid, text, text, text, text, text,
+    uuid, jsonb, text, timestamptz, timestamptz, integer) IS
+    'Add an event to this transaction; returns its id, or the first one''s for a known idempotency key.';
+
+CREATE FUNCTION outbox.emit(
+    event_type text, payload jsonb, ordering_key text DEFAULT NULL, headers jsonb DEFAULT NULL,
+    idempotency_key text DEFAULT NULL, event_id uuid DEFAULT NULL, partition_key text DEFAULT NULL,
+    aggregate_type text DEFAULT NULL, aggregate_id text DEFAULT NULL, tenant_id text DEFAULT NULL,
+    correlation_id text DEFAULT NULL, causation_id uuid DEFAULT NULL, metadata jsonb DEFAULT NULL,
+    content_type text DEFAULT 'application/json', occurred_at timestamptz DEFAULT NULL,
+    available_at timestamptz DEFAULT NULL, max_attempts integer DEFAULT NULL
+) RETURNS uuid LANGUAGE sql AS $$
+    SELECT outbox.emit(
+        event_type, convert_to(payload::text, 'UTF8'), ordering_key, headers, idempotency_key,
+        event_id, partition_key, aggregate_type, aggregate_id, tenant_id, correlation_id,
+        causation_id, metadata, content_type, occurred_at, available_at, max_attempts) $$;
+
+-- A quoted literal without a type is text: without this overload such a call would be ambiguous.
+CREATE FUNCTION outbox.emit(
+    event_type text, payload text, ordering_key text DEFAULT NULL, headers jsonb DEFAULT NULL,
+    idempotency_key text DEFAULT NULL, event_id uuid DEFAULT NULL, partition_key text DEFAULT NULL,
+    aggregate_type text DEFAULT NULL, aggregate_id text DEFAULT NULL, tenant_id text DEFAULT NULL,
+    correlation_id text DEFAULT NULL, causation_id uuid DEFAULT NULL, metadata jsonb DEFAULT NULL,
+    content_type text DEFAULT NULL, occurred_at timestamptz DEFAULT NULL,
+    available_at timestamptz DEFAULT NULL, max_attempts integer DEFAULT NULL
+) RETURNS uuid LANGUAGE sql AS $$
+    SELECT outbox.emit(
+        event_type, convert_to(payload, 'UTF8'), ordering_key, headers, idempotency_key,
+        event_id, partition_key, aggregate_type, aggregate_id, tenant_id, correlation_id,
+        causation_id, metadata, content_type, occurred_at, available_at, max_attempts) $$;
+
+CREATE FUNCTION outbox.derive_idempotency_key(
+    aggregate_type text, aggregate_id text, event_type text, payload bytea
+) RETURNS text LANGUAGE sql IMMUTABLE PARALLEL SAFE AS $$
+    SELECT concat_ws(':', aggregate_type, aggregate_id, event_type,
+                     left(encode(sha256(payload), 'hex'), 32)) $$;
+COMMENT ON FUNCTION outbox.derive_idempotency_key IS
+    'A deterministic key: the same fact about the same aggregate gives the same key.';

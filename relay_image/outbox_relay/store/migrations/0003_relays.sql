@@ -1,0 +1,87 @@
+-- Registration: who receives which events, also those that came before.
+
+CREATE FUNCTION outbox.like_patterns(event_types text[]) RETURNS text[]
+    LANGUAGE sql IMMUTABLE PARALLEL SAFE AS $$
+    SELECT CASE WHEN '*' = ANY (event_types) THEN NULL ELSE
+        (SELECT array_agg(replace(replace(replace(replace(t, '\', '\\'), '%', '\%'), '_', '\_'),
+                                  '*', '%'))
+           FROM unnest(event_types) t) END $$;
+
+-- Idempotent. A new or changed subscription gets the next version, drawn and committed under one
+-- lock: so a transaction that saw version n saw every version below n.
+CREATE FUNCTION outbox.register_relay(
+    relay text, event_types text[] DEFAULT '{*}', tenants text[] DEFAULT NULL,
+    ordering text DEFAULT 'None', notify boolean DEFAULT false
+) RETURNS integer LANGUAGE plpgsql AS $$
+#variable_conflict use_column
+DECLARE
+    known outbox.relay;
+    next_version bigint;
+BEGIN
+    SELECT * INTO known FROM outbox.relay WHERE name = register_relay.relay;
+    IF known.active AND (known.event_types, known.tenants, known.ordering, known.notify)
+       IS NOT DISTINCT FROM (register_relay.event_types, register_relay.tenants,
+                             register_relay.ordering, register_relay.notify) THEN
+        RETURN known.id;
+    END IF;
+    PERFORM pg_advisory_xact_lock(hashtextextended('outbox.register_relay', 0));
+    SELECT * INTO known FROM outbox.relay WHERE name = register_relay.relay FOR UPDATE;
+    SELECT coalesce(max(version), 0) + 1 INTO next_version FROM outbox.relay;
+    INSERT INTO outbox.relay AS r (name, event_types, tenants, ordering, notify, patterns, version)
+    VALUES (register_relay.relay, register_relay.event_types, register_relay.tenants,
+            register_relay.ordering, register_relay.notify,
+            outbox.like_patterns(register_relay.event_types), next_version)
+    ON CONFLICT (name) DO UPDATE SET
+        event_types = EXCLUDED.event_types, tenants = EXCLUDED.tenants,
+        ordering = EXCLUDED.ordering, notify = EXCLUDED.notify, patterns = EXCLUDED.patterns,
+        version = EXCLUDED.version, active = true
+    RETURNING r.id INTO known.id;
+    IF register_relay.ordering = 'Key' THEN
+        INSERT INTO outbox.lane (relay_id, lane) SELECT known.id, generate_series(0, 255)
+            ON CONFLICT DO NOTHING;
+    END IF;
+    IF known.ordering <> register_relay.ordering THEN  -- what waits changes lanes
+        UPDATE outbox.delivery d SET
+            key_hash = CASE register_relay.ordering WHEN 'Key'
+                            THEN outbox.key_hash(e.ordering_key) END,
+            lane = CASE register_relay.ordering WHEN 'Key'
+                        THEN outbox.lane_of(outbox.key_hash(e.ordering_key), d.seq) ELSE -1 END,
+            hold = CASE WHEN d.hold = 'KEY' THEN 'TIME' WHEN d.hold = 'DEAD' THEN 'NONE'
+                        ELSE d.hold END
+        FROM outbox.event e
+        WHERE d.relay_id = known.id AND e.seq = d.seq AND d.state <> 'PUBLISHED';
+    END IF;
+    RETURN known.id;
+END $$;
+
+-- Events that nobody wanted are offered to whoever registered since. Returns how many were looked
+-- at; run it until that is less than the limit.
+CREATE FUNCTION outbox.route_unmatched(row_limit integer DEFAULT 1000) RETURNS integer
+    LANGUAGE plpgsql SET enable_seqscan = off AS $$
+DECLARE
+    newest bigint := (SELECT max(version) FROM outbox.relay);
+    asked bigint[];
+BEGIN
+    SELECT array_agg(seq) INTO asked FROM (
+        SELECT seq FROM outbox.unmatched WHERE version < newest
+         ORDER BY version, seq LIMIT row_limit FOR UPDATE SKIP LOCKED) u;
+    IF asked IS NULL THEN
+        RETURN 0;
+    END IF;
+    INSERT INTO outbox.delivery (relay_id, seq, key_hash, lane, hold, available_at)
+    SELECT r.id, e.seq,
+           CASE r.ordering WHEN 'Key' THEN outbox.key_hash(e.ordering_key) END,
+           CASE r.ordering WHEN 'Key'
+                THEN outbox.lane_of(outbox.key_hash(e.ordering_key), e.seq) ELSE -1 END,
+           'TIME',  -- its seq may lie below the relays' watermark
+           greatest(e.available_at, now())
+      FROM unnest(asked) a JOIN outbox.unmatched u ON u.seq = a JOIN outbox.event e ON e.seq = a
+      JOIN outbox.relay r ON r.version > u.version AND r.version <= newest
+                         AND outbox.wants(r, e.event_type, e.tenant_id)
+        ON CONFLICT DO NOTHING;
+    DELETE FROM outbox.unmatched u WHERE u.seq = ANY (asked)
+       AND EXISTS (SELECT 1 FROM outbox.delivery d WHERE d.seq = u.seq);
+    UPDATE outbox.unmatched SET version = newest WHERE seq = ANY (asked);
+    RETURN cardinality(asked);
+END $$;
+

@@ -1,0 +1,310 @@
+-- Claims and their end: the only statements that move deliveries in bulk. They are functions for
+-- two reasons. Their plans are cached in the backend also behind a pooler that forbids prepared
+-- statements; and they carry their planner settings with them, because a plan made while the table
+-- was empty must not scan it all when a million rows wait.
+
+CREATE TYPE outbox.claimed AS (
+    seq bigint, token bigint, now timestamptz, attempts integer, attempts_base integer,
+    crashes smallint, lane smallint, event_id text, event_type text, payload bytea,
+    content_type text, headers text, traceparent text, partition_key text, ordering_key text,
+    tenant_id text, correlation_id text, causation_id text, idempotency_key text,
+    aggregate_type text, aggregate_id text, occurred_at timestamptz, created_at timestamptz,
+    max_attempts integer
+);
+
+-- The rows at these addresses, which the caller has chosen and still holds or rechecks, are ours.
+CREATE FUNCTION outbox.take(
+    relay integer, owner text, lease interval, chosen tid[], durable boolean
+) RETURNS SETOF outbox.claimed LANGUAGE plpgsql
+    SET enable_seqscan = off SET enable_bitmapscan = off
+    SET enable_hashjoin = off SET enable_mergejoin = off AS $$
+DECLARE
+    fence bigint := nextval('outbox.token_seq');
+BEGIN
+    IF NOT durable THEN
+        -- A claim that a crash of the server takes back never was: no need to wait for the disk.
+        -- Not so what ends a claim, so a transaction that does both is durable.
+        PERFORM set_config('synchronous_commit', 'off', true);
+    END IF;
+    RETURN QUERY
+    WITH mine AS (
+        UPDATE outbox.delivery d SET
+            state = 'CLAIMED', hold = 'NONE', attempts = d.attempts + 1, claimed_at = now(),
+            claimed_by = owner, claim_token = fence, lease_until = now() + lease
+         WHERE d.ctid = ANY (chosen) AND d.relay_id = relay
+           AND d.state = 'PENDING' AND d.available_at <= now()
+        RETURNING d.seq, d.attempts, d.attempts_base, d.crashes, d.lane)
+    SELECT d.seq, fence, now(), d.attempts, d.attempts_base, d.crashes, d.lane,
+           e.event_id::text, e.event_type, e.payload, e.content_type, e.headers::text,
+           e.metadata->>'traceparent', e.partition_key, e.ordering_key, e.tenant_id,
+           e.correlation_id, e.causation_id::text, e.idempotency_key, e.aggregate_type,
+           e.aggregate_id, e.occurred_at, e.created_at, e.max_attempts
+      FROM mine d JOIN outbox.event e ON e.seq = d.seq;
+END $$;
+
+-- Claim without order; with `suspects`, those first that were in flight when a relay died. Rows that another relay is claiming are skipped, not waited for. What
+-- returns to the line does so with hold = TIME: so every row that is in line has a seq above
+-- `floor`, the caller's watermark, and a long transaction elsewhere does not slow the scan down.
+CREATE FUNCTION outbox.claim(
+    relay integer, owner text, row_limit integer, lease interval, floor bigint,
+    suspects boolean, durable boolean
+) RETURNS SETOF outbox.claimed LANGUAGE plpgsql
+    SET enable_seqscan = off SET enable_bitmapscan = off SET enable_sort = off AS $$
+DECLARE
+    due tid[];
+    line tid[];
+BEGIN
+    IF suspects AND EXISTS (SELECT 1 FROM outbox.delivery d
+                             WHERE d.relay_id = relay AND d.state = 'PENDING'
+                               AND d.hold = 'SUSPECT' AND d.available_at <= now()) THEN
+        -- In small groups; those that were in one when it died come one at a time.
+        SELECT array_agg(s.ctid) INTO due FROM (
+            SELECT c.ctid, c.crashes, row_number() OVER () AS n,
+                   first_value(c.crashes) OVER () AS first
+              FROM (SELECT d.ctid, d.crashes FROM outbox.delivery d
+                     WHERE d.relay_id = relay AND d.state = 'PENDING' AND d.hold = 'SUSPECT'
+                       AND d.available_at <= now()
+                     ORDER BY d.available_at, d.seq LIMIT least(row_limit, 50)
+                       FOR UPDATE SKIP LOCKED) c) s
+         WHERE CASE WHEN s.first >= 2 THEN s.n = 1 ELSE s.crashes < 2 END;
+    ELSE
+        SELECT array_agg(c.ctid) INTO due FROM (
+            SELECT d.ctid FROM outbox.delivery d
+             WHERE d.relay_id = relay AND d.state = 'PENDING' AND d.hold = 'TIME'
+               AND d.available_at <= now()
+             ORDER BY d.available_at, d.seq LIMIT row_limit FOR UPDATE SKIP LOCKED) c;
+        SELECT array_agg(c.ctid) INTO line FROM (
+            SELECT d.ctid FROM outbox.delivery d
+             WHERE d.relay_id = relay AND d.lane = -1 AND d.state = 'PENDING' AND d.hold = 'NONE'
+               AND d.seq > floor
+             ORDER BY d.seq LIMIT row_limit - coalesce(cardinality(due), 0)
+               FOR UPDATE SKIP LOCKED) c;
+    END IF;
+    IF due IS NOT NULL OR line IS NOT NULL THEN
+        RETURN QUERY SELECT * FROM outbox.take(relay, owner, lease, due || line, durable);
+    END IF;
+END $$;
+
+-- Claim in order: from the caller's own lanes only, in seq order, and nothing whose key has an
+-- earlier event that waits. `holder` proves that the lanes are still ours: whoever takes them over
+-- locks that row, so either this claim is committed before, or it finds nothing.
+CREATE FUNCTION outbox.claim_ordered(
+    relay integer, holder bigint, owner text, lanes smallint[], row_limit integer,
+    lane_limit integer, lease interval, floor bigint, suspects boolean, durable boolean
+) RETURNS SETOF outbox.claimed LANGUAGE plpgsql
+    SET enable_seqscan = off SET enable_bitmapscan = off
+    SET enable_hashjoin = off SET enable_mergejoin = off AS $$
+DECLARE
+    some_wait boolean := EXISTS (SELECT 1 FROM outbox.delivery d
+        WHERE d.relay_id = relay AND d.hold <> 'NONE' AND d.key_hash IS NOT NULL);
+    free tid[];
+    behind tid[];
+BEGIN
+    suspects := suspects AND EXISTS (SELECT 1 FROM outbox.delivery d
+                                      WHERE d.relay_id = relay AND d.state = 'PENDING'
+                                        AND d.hold = 'SUSPECT' AND d.available_at <= now()
+                                        AND d.lane = ANY (lanes));
+    WITH due AS MATERIALIZED (
+        SELECT d.ctid, d.seq, d.key_hash, d.crashes, d.hold FROM outbox.delivery d
+         WHERE d.relay_id = relay AND d.state = 'PENDING'
+           AND d.hold = CASE WHEN suspects THEN 'SUSPECT' ELSE 'TIME' END::outbox.hold
+           AND d.hold IN ('TIME', 'SUSPECT')
+           AND d.available_at <= now() AND d.lane = ANY (lanes)
+         ORDER BY d.available_at, d.seq
+         LIMIT CASE WHEN suspects THEN least(row_limit, 50) ELSE row_limit END
+    ), line AS (
+        SELECT l.* FROM unnest(lanes) AS own (lane), LATERAL (
+            SELECT d.ctid, d.seq, d.key_hash, d.crashes, d.hold FROM outbox.delivery d
+             WHERE d.relay_id = relay AND d.lane = own.lane
+               AND d.state = 'PENDING' AND d.hold = 'NONE' AND d.seq > floor
+             ORDER BY d.seq LIMIT lane_limit) l
+         WHERE NOT suspects
+         ORDER BY l.seq LIMIT row_limit - (SELECT count(*) FROM due)
+    ), candidate AS MATERIALIZED (
+        SELECT * FROM due UNION ALL SELECT * FROM line
+    ), barrier AS MATERIALIZED (  -- per key, the first that waits and is not among the candidates
+        SELECT k.key_hash, w.seq
+          FROM (SELECT DISTINCT c.key_hash FROM candidate c
+                 WHERE some_wait AND c.key_hash IS NOT NULL) k,
+               LATERAL (SELECT h.seq FROM outbox.delivery h
+                         WHERE h.relay_id = relay AND h.key_hash = k.key_hash AND h.hold <> 'NONE'
+                           AND h.seq NOT IN (SELECT due.seq FROM due)
+                         ORDER BY h.seq LIMIT 1) w
+    ), judged AS (
+        SELECT c.ctid, c.crashes, c.hold, c.seq,
+               EXISTS (SELECT 1 FROM barrier b
+                        WHERE b.key_hash = c.key_hash AND b.seq < c.seq) AS waits
+          FROM candidate c
+    ), proof AS (
+        SELECT 1 FROM outbox.holder h
+         WHERE h.token = holder AND h.expires_at > now() AND EXISTS (SELECT 1 FROM candidate)
+           FOR SHARE
+    )
+    SELECT CASE
+             WHEN NOT suspects THEN array_agg(j.ctid ORDER BY j.seq) FILTER (WHERE NOT j.waits)
+             -- as in claim(): small groups, then one at a time
+             WHEN (array_agg(j.crashes ORDER BY j.seq) FILTER (WHERE NOT j.waits))[1] >= 2
+             THEN (array_agg(j.ctid ORDER BY j.seq) FILTER (WHERE NOT j.waits))[1:1]
+             ELSE array_agg(j.ctid ORDER BY j.seq) FILTER (WHERE NOT j.waits AND j.crashes < 2)
+           END,
+           array_agg(j.ctid) FILTER (WHERE j.waits AND j.hold <> 'SUSPECT')
+      INTO free, behind
+      FROM judged j WHERE EXISTS (SELECT 1 FROM proof);
+    IF behind IS NOT NULL THEN  -- out of the line, so that nobody steps over them again and again
+        UPDATE outbox.delivery d SET hold = 'KEY'
+         WHERE d.ctid = ANY (behind) AND d.relay_id = relay AND d.state = 'PENDING';
+    END IF;
+    IF free IS NOT NULL THEN
+        RETURN QUERY SELECT * FROM outbox.take(relay, owner, lease, free, durable);
+    END IF;
+END $$;
+
+-- Keys whose first waiting event waits for nobody any more go on. Returns how many events moved.
+CREATE FUNCTION outbox.release_keys(relay integer, lanes smallint[], row_limit integer)
+    RETURNS integer LANGUAGE plpgsql
+    SET enable_seqscan = off SET enable_bitmapscan = off
+    SET enable_hashjoin = off SET enable_mergejoin = off AS $$
+DECLARE
+    moved integer;
+BEGIN
+    WITH RECURSIVE parked AS (  -- the keys that have parked events, one probe each
+        (SELECT d.key_hash, d.lane FROM outbox.delivery d
+          WHERE d.relay_id = relay AND d.hold = 'KEY' ORDER BY d.key_hash LIMIT 1)
+        UNION ALL
+        SELECT n.key_hash, n.lane FROM parked p, LATERAL (
+            SELECT d.key_hash, d.lane FROM outbox.delivery d
+             WHERE d.relay_id = relay AND d.hold = 'KEY' AND d.key_hash > p.key_hash
+             ORDER BY d.key_hash LIMIT 1) n
+    ), freed AS (
+        SELECT p.key_hash FROM parked p, LATERAL (
+            SELECT h.hold FROM outbox.delivery h
+             WHERE h.relay_id = relay AND h.key_hash = p.key_hash AND h.hold <> 'NONE'
+             ORDER BY h.seq LIMIT 1) first
+         WHERE p.lane = ANY (lanes) AND first.hold = 'KEY'
+    )
+    UPDATE outbox.delivery d SET hold = 'TIME', available_at = greatest(d.available_at, now())
+     WHERE d.ctid = ANY (ARRAY(
+               SELECT n.ctid FROM freed f, LATERAL (
+                   SELECT w.ctid FROM outbox.delivery w
+                    WHERE w.relay_id = relay AND w.key_hash = f.key_hash AND w.hold = 'KEY'
+                    ORDER BY w.seq LIMIT row_limit) n))
+       AND d.hold = 'KEY';
+    GET DIAGNOSTICS moved = ROW_COUNT;
+    RETURN moved;
+END $$;
+
+-- Published. Fenced by the claim's token: what was lost to another relay meanwhile is not touched
+-- but returned. (No `state = 'CLAIMED'` here: it would let the index of claimed rows win the plan.)
+CREATE FUNCTION outbox.finish_published(relay integer, fence bigint, seqs bigint[], results text[])
+    RETURNS SETOF bigint LANGUAGE plpgsql
+    SET enable_seqscan = off SET enable_bitmapscan = off
+    SET enable_hashjoin = off SET enable_mergejoin = off AS $$
+DECLARE
+    done integer;
+BEGIN
+    UPDATE outbox.delivery d SET
+        state = 'PUBLISHED', published_at = now(), result = v.result, crashes = 0,
+        claimed_at = NULL, claimed_by = NULL, claim_token = NULL, lease_until = NULL
+      FROM unnest(seqs, results) AS v (seq, result)
+     WHERE d.relay_id = relay AND d.seq = v.seq AND d.claim_token = fence;
+    GET DIAGNOSTICS done = ROW_COUNT;
+    IF done < cardinality(seqs) THEN
+        -- Not lost is what we wrote in a first try whose answer never reached us.
+        RETURN QUERY SELECT v.seq FROM unnest(seqs, results) AS v (seq, result) WHERE NOT EXISTS (
+            SELECT 1 FROM outbox.delivery d
+             WHERE d.relay_id = relay AND d.seq = v.seq
+               AND d.state = 'PUBLISHED' AND d.result = v.result);
+    END IF;
+END $$;
+
+-- Not published: back to PENDING or to DEAD, each with its own reason. Returns what was lost.
+CREATE FUNCTION outbox.finish_failed(
+    relay integer, seqs bigint[], fences bigint[], states text[], holds text[],
+    delays double precision[],  -- seconds from now until it is due
+    refunds boolean[],          -- it was no attempt of its own: the budget is not touched
+    crashed boolean[],          -- its lease ran out
+    errors text[]               -- {"class", "code", "text"} or null to keep the last one
+) RETURNS SETOF bigint LANGUAGE sql
+    SET enable_seqscan = off SET enable_bitmapscan = off
+    SET enable_hashjoin = off SET enable_mergejoin = off AS $$
+    WITH done AS (
+        UPDATE outbox.delivery d SET
+            state = v.state::outbox.state, hold = v.hold::outbox.hold,
+            available_at = CASE WHEN v.state = 'PENDING'
+                                THEN now() + make_interval(secs => v.delay)
+                                ELSE d.available_at END,
+            attempts_base = d.attempts_base + v.refund::integer,
+            crashes = CASE WHEN v.crash THEN d.crashes + 1 ELSE 0 END,
+            last_error = coalesce(v.error::jsonb || jsonb_build_object('at', now()), d.last_error),
+            claimed_at = NULL, claimed_by = NULL, claim_token = NULL, lease_until = NULL
+          FROM unnest(seqs, fences, states, holds, delays, refunds, crashed, errors)
+               AS v (seq, fence, state, hold, delay, refund, crash, error)
+         WHERE d.relay_id = relay AND d.seq = v.seq AND d.claim_token = v.fence
+        RETURNING d.seq)
+    SELECT s FROM unnest(seqs) s WHERE s NOT IN (SELECT seq FROM done)
+$$;
+
+-- The claims of `fence` are ours for longer. Returns how many still were.
+CREATE FUNCTION outbox.renew(relay integer, fence bigint, seqs bigint[], lease interval)
+    RETURNS integer LANGUAGE plpgsql
+    SET enable_seqscan = off SET enable_bitmapscan = off
+    SET enable_hashjoin = off SET enable_mergejoin = off AS $$
+DECLARE
+    done integer;
+BEGIN
+    UPDATE outbox.delivery d SET lease_until = now() + lease
+      FROM unnest(seqs) AS v (seq)
+     WHERE d.relay_id = relay AND d.seq = v.seq AND d.claim_token = fence;
+    GET DIAGNOSTICS done = ROW_COUNT;
+    RETURN done;
+END $$;
+
+-- Too old to be published: what is next in line and older than max_age becomes DEAD. It goes
+-- through CLAIMED as the lifecycle asks, in this transaction, and no attempt is counted.
+CREATE FUNCTION outbox.expire(
+    relay integer, owner text, lanes smallint[], row_limit integer, floor bigint,
+    max_age interval, block boolean
+) RETURNS TABLE (seq bigint, event_id text) LANGUAGE plpgsql
+    SET enable_seqscan = off SET enable_bitmapscan = off
+    SET enable_hashjoin = off SET enable_mergejoin = off AS $$
+#variable_conflict use_column
+DECLARE
+    old bigint[];
+BEGIN
+    WITH next AS (
+        SELECT l.seq FROM unnest(lanes) AS own (lane), LATERAL (
+            SELECT d.seq FROM outbox.delivery d
+             WHERE d.relay_id = relay AND d.lane = own.lane
+               AND d.state = 'PENDING' AND d.hold = 'NONE' AND d.seq > floor
+             ORDER BY d.seq LIMIT row_limit) l
+        UNION ALL
+        (SELECT d.seq FROM outbox.delivery d
+          WHERE d.relay_id = relay AND d.state = 'PENDING' AND d.hold = 'TIME'
+            AND d.available_at <= now() AND d.lane = ANY (lanes)
+          ORDER BY d.available_at LIMIT row_limit)
+    )
+    SELECT array_agg(n.seq) INTO old FROM next n JOIN outbox.event e ON e.seq = n.seq
+     WHERE e.created_at < now() - max_age;
+    IF old IS NULL THEN
+        RETURN;
+    END IF;
+    SELECT array_agg(l.seq) INTO old FROM (
+        SELECT d.seq FROM outbox.delivery d
+         WHERE d.relay_id = relay AND d.seq = ANY (old) AND d.state = 'PENDING'
+           FOR UPDATE SKIP LOCKED) l;
+    UPDATE outbox.delivery d SET
+        state = 'CLAIMED', hold = 'NONE', claimed_at = now(), claimed_by = owner,
+        claim_token = 0, lease_until = now()
+     WHERE d.relay_id = relay AND d.seq = ANY (old);
+    RETURN QUERY
+    WITH dead AS (
+        UPDATE outbox.delivery d SET
+            state = 'DEAD',
+            hold = CASE WHEN block AND d.key_hash IS NOT NULL THEN 'DEAD' ELSE 'NONE' END::outbox.hold,
+            last_error = jsonb_build_object('class', 'expired', 'code', 'MAX_AGE', 'at', now(),
+                             'text', format('older than the relay''s maxAge of %s', max_age)),
+            claimed_at = NULL, claimed_by = NULL, claim_token = NULL, lease_until = NULL
+         WHERE d.relay_id = relay AND d.seq = ANY (old)
+        RETURNING d.seq)
+    SELECT dead.seq, e.event_id::text FROM dead JOIN outbox.event e ON e.seq = dead.seq;
+END $$;

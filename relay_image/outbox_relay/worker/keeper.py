@@ -1,0 +1,139 @@
+"""
+The keeper: what must go on beside the workers, on a connection of its own.
+
+Renews claims while a publish is slow, keeps and balances the lanes of an ordered relay, reaps, and
+offers events to relays that registered late. Busy or idle it costs a handful of statements.
+"""
+
+import logging
+import threading
+
+from outbox_relay.errors import StoreError
+from outbox_relay.store.connection import Connection
+from outbox_relay.store.deliveries import Deliveries
+from outbox_relay.store.lanes import LANES, Lanes
+from outbox_relay.store.relays import route_unmatched
+from outbox_relay.worker.context import Context
+from outbox_relay.worker.reaper import Reaper
+
+log = logging.getLogger("outbox.keeper")
+
+BALANCE_EVERY = 1.0
+ROUTE_CHUNK = 1000
+SHORTEST_REAP = 0.5
+IDLE_CHORES = 30.0
+
+
+class Keeper:
+    def __init__(self, context: Context) -> None:
+        self._context = context
+        self._conn: Connection | None = None
+        self._lease = context.settings.lease.total_seconds()
+        self._due = {"renew": 0.0, "balance": 0.0, "chores": 0.0}
+
+    def run(self, until: threading.Event) -> None:
+        """Until the workers are done: their claims are renewed while they drain."""
+        while not until.is_set():
+            try:
+                self._round()
+            except StoreError as error:
+                self._context.health.trouble("store", str(error))
+                self.close()
+            until.wait(self._nap())
+
+    def join(self) -> None:
+        """An ordered relay takes part from here on."""
+        context = self._context
+        if context.ordered:
+            context.crew.become(self._lanes().join())
+            self._balance()
+
+    def leave(self) -> None:
+        """Nothing is in flight any more: let the others have our lanes at once."""
+        crew = self._context.crew
+        if crew.holder is not None:
+            self._lanes().leave(crew.holder)
+            crew.become(None)
+
+    def close(self) -> None:
+        if self._conn is not None:
+            self._conn.close()
+            self._conn = None
+
+    def _nap(self) -> float:
+        busy = self._context.crew.is_busy
+        step = BALANCE_EVERY if busy and self._context.ordered else self._lease / 6
+        return min(step, self._lease / 6)
+
+    def _round(self) -> None:
+        context = self._context
+        now = context.clock()
+        third = self._lease / 3
+        for token, seqs in context.in_flight.older_than(now - third).items():
+            kept = self._deliveries().renew(token, seqs)
+            context.in_flight.renewed(token, now)
+            context.metrics.renewed.inc(kept)
+        if context.ordered and now >= self._due["renew"]:
+            self._due["renew"] = now + third
+            self._renew_lanes()
+        if context.ordered and not context.stopping.is_set() and now >= self._due["balance"]:
+            self._due["balance"] = now + (BALANCE_EVERY if context.crew.is_busy else third)
+            self._balance()
+        if now >= self._due["chores"]:
+            self._due["chores"] = now + max(SHORTEST_REAP, min(self._lease / 2, IDLE_CHORES))
+            self._chores()
+
+    def _chores(self) -> None:
+        context = self._context
+        report = Reaper(self._connection(), context.relay, context.settings).reap()
+        if report.reaped:
+            context.metrics.reaped.inc(report.reaped)
+            context.metrics.dead.inc(report.dead)
+            context.crew.hint()
+        while route_unmatched(self._connection(), ROUTE_CHUNK) == ROUTE_CHUNK:
+            if context.stopping.is_set():
+                return
+
+    def _renew_lanes(self) -> None:
+        context = self._context
+        holder = context.crew.holder
+        if holder is None or self._lanes().renew(holder):
+            return
+        # We were silent for longer than the lease, and others have what was ours.
+        log.warning("our lanes were taken over; starting again", extra={"happening": "lanes_lost"})
+        self.join()
+
+    def _balance(self) -> None:
+        context = self._context
+        holder = context.crew.holder
+        if holder is None:
+            return
+        lanes = self._lanes()
+        shares = lanes.shares()
+        mine = context.crew.lanes
+        if len(mine) < shares.fair and shares.free:
+            won = lanes.acquire(holder, shares.fair - len(mine))
+            context.crew.add(won)
+            if won:
+                context.crew.hint()
+        elif len(mine) > shares.fair:
+            surplus = mine[shares.fair :]
+            if context.crew.remove(surplus, timeout=self._lease / 6):
+                lanes.let_go(holder, surplus)
+            else:  # still in flight: ours until a later round
+                context.crew.add(surplus)
+        context.metrics.lanes.set(len(context.crew.lanes))
+        assert len(context.crew.lanes) <= LANES
+
+    def _connection(self) -> Connection:
+        if self._conn is None:
+            self._conn = self._context.open_connection("keeper")
+        return self._conn
+
+    def _deliveries(self) -> Deliveries:
+        settings = self._context.settings
+        return Deliveries(self._connection(), self._context.relay, settings.owner, settings.lease)
+
+    def _lanes(self) -> Lanes:
+        settings = self._context.settings
+        return Lanes(self._connection(), self._context.relay, settings.owner, settings.lease)

@@ -1,0 +1,41 @@
+"""NOTIFY as a hint: an idle relay starts at once instead of at its next look."""
+
+import logging
+
+from outbox_relay.errors import StoreError
+from outbox_relay.store.connection import is_pooled, translated
+from outbox_relay.worker.context import Context
+
+log = logging.getLogger("outbox.listener")
+
+
+class Listener:
+    def __init__(self, context: Context) -> None:
+        self._context = context
+
+    def run(self) -> None:
+        """Polling goes on beside it: a lost notification costs time, never an event."""
+        context = self._context
+        while not context.stopping.is_set():
+            try:
+                self._listen()
+            except StoreError:
+                context.stopping.wait(1.0)  # the workers say that the store is away
+            else:
+                return
+
+    def _listen(self) -> None:
+        context = self._context
+        with context.open_connection("listener") as conn, translated():
+            if is_pooled(conn):
+                log.warning(
+                    "polling.notify needs a direct connection, and there is a pooler in between: "
+                    "polling alone is used",
+                    extra={"happening": "notify_off"},
+                )
+                return
+            conn.execute("LISTEN outbox")
+            while not context.stopping.is_set():
+                for notice in conn.notifies(timeout=1.0, stop_after=1):
+                    if notice.payload == context.settings.name:
+                        context.crew.hint()

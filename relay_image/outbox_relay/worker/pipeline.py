@@ -1,0 +1,301 @@
+"""
+One worker: claim, publish, finalise, and again.
+
+Overlap comes from several workers: while one waits for the broker another talks to the database.
+A worker finalises a batch before, or in the same transaction as, it claims the next; an outcome
+that could not be written because the database is away is kept and written when it is back.
+"""
+
+import logging
+import random
+import time
+from collections import Counter
+from collections.abc import Sequence
+
+from outbox_relay.errors import StoreError
+from outbox_relay.model import ordering
+from outbox_relay.model.attempt import Acked, Error, ErrorClass, Outcome, Refused, Unsent, Verdict
+from outbox_relay.model.event import Claim
+from outbox_relay.model.lifecycle import State
+from outbox_relay.model.retry import judge
+from outbox_relay.store.connection import Connection
+from outbox_relay.store.deliveries import Deliveries, Finished, Turn, Wanted
+from outbox_relay.worker.breaker import BreakerState
+from outbox_relay.worker.context import Context
+from outbox_relay.worker.polling import Pace, Share
+from outbox_relay.worker.watermark import Watermark
+
+log = logging.getLogger("outbox.relay")
+
+RELEASE_EVERY = 0.05
+LOGGED_IDS = 20
+
+
+class Worker:
+    def __init__(self, index: int, context: Context) -> None:
+        polling = context.settings.polling
+        self._index = index
+        self._context = context
+        self._conn: Connection | None = None
+        self._pace = Pace(
+            polling.shortest.total_seconds(), polling.longest.total_seconds(), context.clock
+        )
+        self._watermark = Watermark(context.clock)
+        self._done: Finished | None = None
+        self._share = Share((), None)
+        self._looked_into: tuple[int, ...] = ()
+        self._busy_lanes = 1
+        self._turns = 0
+        self._released_at = 0.0
+        self._retry_in = 0.1
+
+    def run(self) -> None:
+        """Until the process stops; then what is in flight is finished and written down."""
+        context = self._context
+        while not (context.stopping.is_set() and self._done is None):
+            try:
+                self._cycle()
+                self._retry_in = 0.1
+            except StoreError as error:  # away, or somebody must act: a right, the schema
+                self._wait_for_store(str(error))
+        self._close()
+
+    def _cycle(self) -> None:
+        context = self._context
+        stopping = context.stopping.is_set()
+        limit = 0 if stopping else context.breaker.allowance(context.settings.batch_size)
+        if not limit:
+            if self._done is not None:
+                self._turn(None)
+            if not stopping:
+                self._wait_for_broker()
+            return
+        self._share = context.crew.share(self._index)
+        if self._share.lanes != self._looked_into:
+            self._looked_into = self._share.lanes
+            self._watermark.reset()
+        if not self._share.lanes:
+            if self._done is not None:
+                self._turn(None)
+            context.breaker.found_nothing()
+            context.crew.rest(self._index, self._pace.pause())
+            return
+        batch = self._claim(limit)
+        if not batch:
+            context.breaker.found_nothing()
+            context.crew.rest(self._index, self._pace.pause())
+            return
+        self._pace.found()
+        if len(batch) >= limit and context.settings.workers > 1:
+            context.crew.wake()
+        self._done = self._publish(batch)
+
+    # Claim and finalise ---------------------------------------------------------------------
+
+    def _claim(self, limit: int) -> list[Claim]:
+        context = self._context
+        floor = self._watermark.floor()
+        if context.policy.max_age is not None:
+            self._expire(limit, floor)
+        self._turns += 1
+        now = context.clock()
+        wanted = Wanted(
+            limit=limit,
+            lanes=self._share.lanes,
+            floor=floor,
+            suspects=self._turns % 2 == 0,
+            lane_limit=max(1, -(-limit // self._busy_lanes)),
+            mark=self._watermark.wants_mark,
+            release=context.ordered and now - self._released_at >= RELEASE_EVERY,
+        )
+        if wanted.release:
+            self._released_at = now
+        turn = self._turn(wanted)
+        claims = turn.claims
+        if claims and claims[0].crashes:  # suspects: the line was not looked at
+            return claims
+        in_line = [c for c in claims if c.attempts == 1]
+        per_lane = Counter(c.lane for c in in_line) if context.ordered else {-1: len(in_line)}
+        full = len(claims) >= limit or (
+            context.ordered and any(n >= wanted.lane_limit for n in per_lane.values())
+        )
+        self._busy_lanes = max(1, len(per_lane))
+        first = min((c.seq for c in in_line), default=None)
+        self._watermark.saw(floor, first, full, turn.mark, context.clock() - now)
+        return claims
+
+    def _turn(self, wanted: Wanted | None) -> Turn:
+        """Write down how the last batch ended, if there is one, and claim the next, if wanted."""
+        context = self._context
+        start = context.clock()
+        if self._conn is None:
+            self._conn = context.open_connection(f"worker {self._index}")
+        settings = context.settings
+        deliveries = Deliveries(self._conn, context.relay, settings.owner, settings.lease)
+        turn = deliveries.turn(self._done, wanted, self._share.holder)
+        if self._done is not None:
+            context.in_flight.remove(self._done.token)
+            self._done = None
+            if turn.lost:
+                context.metrics.lost.inc(len(turn.lost))
+                log.warning(
+                    "%d claims were taken over before we finalised them: they may go out twice",
+                    len(turn.lost),
+                    extra={"happening": "lost", "seqs": turn.lost[:LOGGED_IDS]},
+                )
+        context.health.well("store")
+        if turn.claims:
+            context.metrics.batch.observe(len(turn.claims))
+            context.in_flight.add(turn.claims[0].token, [c.seq for c in turn.claims], start)
+        context.metrics.stage.labels("store").observe(context.clock() - start)
+        return turn
+
+    def _expire(self, limit: int, floor: int) -> None:
+        context = self._context
+        assert context.policy.max_age is not None
+        if self._conn is None:
+            self._conn = context.open_connection(f"worker {self._index}")
+        settings = context.settings
+        deliveries = Deliveries(self._conn, context.relay, settings.owner, settings.lease)
+        dead = deliveries.expire(
+            context.policy.max_age, self._share.lanes, limit, floor, context.blocks
+        )
+        if dead:
+            context.metrics.dead.inc(len(dead))
+            log.error(
+                "%d events are older than maxAge and were declared dead",
+                len(dead),
+                extra={
+                    "happening": "dead",
+                    "error_class": "expired",
+                    "event_ids": dead[:LOGGED_IDS],
+                },
+            )
+
+    # Publish --------------------------------------------------------------------------------
+
+    def _publish(self, batch: list[Claim]) -> Finished:
+        context = self._context
+        start = context.clock()
+        outcomes = self._in_waves(batch) if context.ordered else self._send(batch)
+        took = context.clock() - start
+        context.metrics.stage.labels("publish").observe(took)
+        if context.breaker.saw(outcomes):
+            self._say_breaker()
+        published: list[int] = []
+        results: list[str] = []
+        latencies: list[float] = []
+        failed: list[tuple[Claim, Outcome]] = []
+        for claim, outcome in zip(batch, outcomes, strict=True):
+            if type(outcome) is Acked:
+                published.append(claim.seq)
+                results.append(outcome.result)
+                latencies.append((claim.claimed_at - claim.created_at).total_seconds() + took)
+            else:
+                failed.append((claim, outcome))
+        context.metrics.published.inc(len(published))
+        context.metrics.latency.observe(latencies)
+        return Finished(batch[0].token, published, results, self._judge(failed))
+
+    def _send(self, batch: Sequence[Claim]) -> Sequence[Outcome]:
+        try:
+            outcomes = self._context.publisher.publish(batch)
+        except Exception as error:  # the contract is not to raise; a defect must not lose a batch
+            log.exception("the publisher failed", extra={"happening": "defect"})
+            unknown = Error.of(ErrorClass.OUTAGE, type(error).__name__, str(error))
+            return [Refused(unknown)] * len(batch)
+        return outcomes
+
+    def _in_waves(self, batch: list[Claim]) -> list[Outcome]:
+        found: dict[int, Outcome] = {}
+        broken: set[str] = set()
+        for wave in ordering.waves(batch, self._context.publisher.route):
+            send, leave = ordering.without_broken(wave, broken)
+            if self._context.stopping.is_set() and found:  # the rest is given back
+                send, leave = [], [*send, *leave]
+            outcomes = self._send(send) if send else ()
+            broken |= ordering.broken_keys(send, outcomes)
+            found.update(zip((c.seq for c in send), outcomes, strict=True))
+            found.update((c.seq, ordering.BEHIND) for c in leave)
+        return [found[c.seq] for c in batch]
+
+    def _judge(self, failed: Sequence[tuple[Claim, Outcome]]) -> list[Verdict]:
+        """What becomes of what was not acknowledged, said in the log and the metrics."""
+        if not failed:
+            return []
+        context = self._context
+        judged = [(c, judge(o, c, context.policy, random.random())) for c, o in failed]
+        metrics = context.metrics
+        groups: dict[tuple[str, str, State], list[Claim]] = {}
+        for (claim, outcome), (_, verdict) in zip(failed, judged, strict=True):
+            if isinstance(outcome, Unsent):
+                metrics.returned.inc()
+                continue
+            assert verdict.error is not None
+            metrics.failed.labels(verdict.error.kind.value).inc()
+            (metrics.dead if verdict.state is State.DEAD else metrics.retried).inc()
+            key = (verdict.error.kind.value, verdict.error.code, verdict.state)
+            groups.setdefault(key, []).append(claim)
+        for (kind, code, state), claims in groups.items():
+            sample = next(o for c, o in failed if c is claims[0])
+            log.log(
+                logging.ERROR if state is State.DEAD else logging.WARNING,
+                "%d events %s: %s",
+                len(claims),
+                "are dead" if state is State.DEAD else "failed and will be tried again",
+                sample.error.text if isinstance(sample, Refused) else "",
+                extra={
+                    "happening": "dead" if state is State.DEAD else "retry",
+                    "error_class": kind,
+                    "error_code": code,
+                    "event_ids": [c.event_id for c in claims[:LOGGED_IDS]],
+                    "traceparents": [t for c in claims[:LOGGED_IDS] if (t := c.traceparent)],
+                },
+            )
+        if context.ordered:
+            return ordering.in_order(judged, context.blocks)
+        return [verdict for _, verdict in judged]
+
+    # Waiting --------------------------------------------------------------------------------
+
+    def _wait_for_broker(self) -> None:
+        """While the breaker is open: worker 0 probes, the others wait."""
+        context = self._context
+        pause = context.breaker.next_probe()
+        if pause is None or self._index != 0:
+            context.crew.rest(self._index, 0.1)
+            return
+        context.health.trouble("broker", context.breaker.reason)
+        context.metrics.breaker.set(1)
+        if context.stopping.wait(pause):
+            return
+        try:
+            context.publisher.probe()
+        except Exception as error:
+            context.breaker.probed(str(error))
+        else:
+            context.breaker.probed(None)
+
+    def _say_breaker(self) -> None:
+        context = self._context
+        if context.breaker.state is BreakerState.OPEN:
+            context.metrics.breaker.set(1)
+            context.health.trouble("broker", context.breaker.reason)
+        else:
+            context.metrics.breaker.set(0)
+            context.health.well("broker")
+
+    def _wait_for_store(self, why: str) -> None:
+        context = self._context
+        context.health.trouble("store", why)
+        self._close()
+        if context.stopping.is_set():
+            time.sleep(self._retry_in)  # the last outcomes are still to be written
+        else:
+            context.stopping.wait(self._retry_in)
+        self._retry_in = min(5.0, self._retry_in * 2)
+
+    def _close(self) -> None:
+        if self._conn is not None:
+            self._conn.close()
+            self._conn = None

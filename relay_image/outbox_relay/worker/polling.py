@@ -1,0 +1,137 @@
+"""
+Pace and crew: when a worker looks for events, and which of them look at all.
+
+Both are about doing little when there is little to do: one worker looks while events trickle in,
+and the pause grows with the silence; all of them work, without pause, while there is a backlog.
+"""
+
+import threading
+from collections.abc import Callable, Iterable
+from typing import NamedTuple
+
+SILENCE_SHARE = 0.1
+"""The pause is a tenth of the silence so far: what comes after a second of silence waits for a
+tenth of a second, what comes after half a minute for three."""
+
+
+class Pace:
+    """How long to pause after a look that found nothing."""
+
+    def __init__(self, shortest: float, longest: float, clock: Callable[[], float]) -> None:
+        self._shortest = shortest
+        self._longest = longest
+        self._clock = clock
+        self._last = clock()
+
+    def found(self) -> None:
+        self._last = self._clock()
+
+    def pause(self) -> float:
+        silence = self._clock() - self._last
+        return min(self._longest, max(self._shortest, silence * SILENCE_SHARE))
+
+
+class Share(NamedTuple):
+    """What a worker may look into, and the token under which the process holds it."""
+
+    lanes: tuple[int, ...]
+    holder: int | None
+
+
+class Crew:
+    """
+    The workers of a process and the lanes that it holds.
+
+    Worker 0 always looks; the others rest until somebody finds more than fits into one batch. A
+    lane is looked into by one worker at a time: what another still has in flight is left out.
+    """
+
+    def __init__(self, size: int, undivided: int | None) -> None:
+        """`undivided` is the one lane of a relay that does not order: all look into it."""
+        self._changed = threading.Condition()
+        self._lanes: tuple[int, ...] = () if undivided is None else (undivided,)
+        self._divided = undivided is None
+        self._holder: int | None = None
+        self._awake = [i == 0 for i in range(size)]
+        self._in_use: list[frozenset[int]] = [frozenset()] * size
+        self._hints = 0
+        self._stopped = False
+
+    @property
+    def lanes(self) -> tuple[int, ...]:
+        return self._lanes
+
+    @property
+    def is_busy(self) -> bool:
+        with self._changed:
+            return any(self._awake[1:]) or any(self._in_use)
+
+    @property
+    def holder(self) -> int | None:
+        return self._holder
+
+    def become(self, holder: int | None) -> None:
+        """A new holder has no lanes yet. Token and lanes change together: so nobody claims from
+        the lanes of one under the token of another."""
+        with self._changed:
+            self._holder, self._lanes = holder, ()
+
+    def share(self, worker: int) -> Share:
+        """The lanes to look into now. They count as in use until the next call, or `rest`."""
+        with self._changed:
+            if not self._divided:
+                self._in_use[worker] = frozenset(self._lanes)
+                return Share(self._lanes, None)
+            awake = [i for i, is_awake in enumerate(self._awake) if is_awake]
+            others = frozenset().union(*(u for i, u in enumerate(self._in_use) if i != worker))
+            mine = self._lanes[awake.index(worker) :: len(awake)]
+            mine = tuple(lane for lane in mine if lane not in others)
+            self._in_use[worker] = frozenset(mine)
+            self._changed.notify_all()
+            return Share(mine, self._holder)
+
+    def wake(self) -> None:
+        """There is more than one worker can do."""
+        with self._changed:
+            if not all(self._awake):
+                self._awake = [True] * len(self._awake)
+                self._changed.notify_all()
+
+    def rest(self, worker: int, seconds: float) -> None:
+        """Nothing is in flight. Worker 0 waits for that long, or until it is hinted at; the others
+        until they are woken."""
+        with self._changed:
+            self._in_use[worker] = frozenset()
+            if worker == 0:
+                hints = self._hints
+                self._changed.notify_all()
+                self._changed.wait_for(lambda: self._stopped or self._hints != hints, seconds)
+            else:
+                self._awake[worker] = False
+                self._changed.notify_all()
+                self._changed.wait_for(lambda: self._stopped or self._awake[worker])
+
+    def hint(self) -> None:
+        """Somebody says that there are events."""
+        with self._changed:
+            self._hints += 1
+            self._changed.notify_all()
+
+    def add(self, lanes: Iterable[int]) -> None:
+        with self._changed:
+            self._lanes = tuple(sorted({*self._lanes, *lanes}))
+
+    def remove(self, lanes: Iterable[int], timeout: float) -> bool:
+        """Look into these no more; True once nothing of them is in flight."""
+        gone = frozenset(lanes)
+        with self._changed:
+            self._lanes = tuple(lane for lane in self._lanes if lane not in gone)
+            return self._changed.wait_for(
+                lambda: not any(gone & used for used in self._in_use), timeout
+            )
+
+    def stop(self) -> None:
+        with self._changed:
+            self._stopped = True
+            self._awake = [True] * len(self._awake)
+            self._changed.notify_all()

@@ -1,0 +1,114 @@
+"""
+Reaping: claims whose lease ran out become PENDING again, or DEAD where the event is to blame.
+
+Runs once as `outbox-relay reap` (a CronJob, so that it happens even if no relay is left) and every
+now and then in the relays themselves, because cron's grain is a minute.
+"""
+
+import logging
+import random
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from outbox_relay.contract.settings import RelaySettings
+from outbox_relay.errors import StoreError
+from outbox_relay.model import ordering
+from outbox_relay.model.event import Claim
+from outbox_relay.model.lifecycle import State
+from outbox_relay.model.retry import Retry, judge_crash
+from outbox_relay.store.connection import Connection, connect, translated
+from outbox_relay.store.deliveries import Deliveries
+from outbox_relay.store.lanes import Lanes
+from outbox_relay.store.migrate import require_current
+from outbox_relay.store.relays import relay_id
+
+log = logging.getLogger("outbox.reaper")
+
+CHUNK = 1000
+LOGGED_IDS = 20
+
+
+class ReapReport(NamedTuple):
+    reaped: int
+    dead: int
+
+    def __add__(self, other: object) -> "ReapReport":
+        assert isinstance(other, ReapReport)
+        return ReapReport(self.reaped + other.reaped, self.dead + other.dead)
+
+
+class Reaper:
+    def __init__(self, conn: Connection, relay: int, settings: RelaySettings) -> None:
+        self._conn = conn
+        self._policy: Retry = settings.retry.policy()
+        self._ordered = settings.ordering == "Key"
+        self._blocks = self._ordered and settings.on_dead == "Block"
+        self._deliveries = Deliveries(conn, relay, settings.owner, settings.lease)
+        self._lanes = Lanes(conn, relay, settings.owner, settings.lease)
+
+    def reap(self) -> ReapReport:
+        total = self._take_over() if self._ordered else ReapReport(0, 0)
+        while True:
+            with translated(), self._conn.transaction():
+                chunk = self._take_back(self._deliveries.overdue(CHUNK))
+            total += chunk
+            if chunk.reaped < CHUNK:
+                return total
+
+    def _take_over(self) -> ReapReport:
+        """Everything that a holder whose lease ran out had: its claims and its lanes, at once."""
+        total = ReapReport(0, 0)
+        with translated(), self._conn.transaction():
+            for token, owner in self._lanes.expired():
+                lanes = self._lanes.held(token)
+                # All of them, not a chunk: a lane is free only when nothing of it is claimed.
+                total += self._take_back(self._deliveries.overdue(1_000_000, lanes))
+                self._lanes.leave(token)
+                log.warning(
+                    "%s stopped answering: its %d lanes are free",
+                    owner,
+                    len(lanes),
+                    extra={"happening": "takeover"},
+                )
+        return total
+
+    def _take_back(self, claims: Sequence[Claim]) -> ReapReport:
+        judged = sorted(
+            ((c, judge_crash(c, self._policy, random.random())) for c in claims),
+            key=lambda pair: pair[0].seq,
+        )
+        verdicts = [v for _, v in judged]
+        if self._ordered:
+            verdicts = ordering.in_order(judged, self._blocks)
+        dead = self._deliveries.take_back(verdicts)
+        if claims:
+            guilty = [c.event_id for c, v in judged if v.state is State.DEAD]
+            log.warning(
+                "%d claims had run out of their lease and were taken back, %d events are dead",
+                len(claims),
+                dead,
+                extra={
+                    "happening": "reaped",
+                    "event_ids": [c.event_id for c in claims[:LOGGED_IDS]],
+                    "dead_event_ids": guilty[:LOGGED_IDS],
+                },
+            )
+        return ReapReport(len(claims), dead)
+
+
+def reap_once(settings: RelaySettings) -> ReapReport:
+    store = settings.store
+    with connect(
+        store.dsn.read("store.dsn"),
+        f"outbox-reap {settings.name}",
+        store.connect_timeout.total_seconds(),
+        store.statement_timeout.total_seconds(),
+    ) as conn:
+        require_current(conn)
+        relay = relay_id(conn, settings.name)
+        if relay is None:
+            raise StoreError(
+                f"no relay named {settings.name!r} is registered in this database: "
+                "it registers when `outbox-relay run` first starts; check the name in the config"
+            )
+        return Reaper(conn, relay, settings).reap()

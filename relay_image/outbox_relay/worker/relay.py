@@ -1,0 +1,156 @@
+"""
+A relay process from start to stop: registers, starts the threads, waits for a signal, drains.
+
+A store or broker that is away at the start is waited for, and readiness says so; what only a
+person can mend (the schema, the settings) ends the process with a message.
+"""
+
+import logging
+import signal
+import threading
+import time
+from collections.abc import Callable
+
+from outbox_relay import __version__
+from outbox_relay.contract.settings import RelaySettings
+from outbox_relay.errors import OutboxError, SchemaMissing, SchemaTooNew, StoreUnavailable
+from outbox_relay.observe import logs
+from outbox_relay.observe.health import Health
+from outbox_relay.observe.metrics import Metrics
+from outbox_relay.observe.server import Server
+from outbox_relay.publishers.registry import make_publisher
+from outbox_relay.store import relays
+from outbox_relay.store.deliveries import UNORDERED
+from outbox_relay.store.migrate import require_current
+from outbox_relay.worker.breaker import Breaker
+from outbox_relay.worker.context import Context
+from outbox_relay.worker.keeper import Keeper
+from outbox_relay.worker.listener import Listener
+from outbox_relay.worker.pipeline import Worker
+from outbox_relay.worker.polling import Crew
+from outbox_relay.worker.reporting import Reporter
+
+log = logging.getLogger("outbox.relay")
+
+
+class Relay:
+    def __init__(self, settings: RelaySettings) -> None:
+        self._settings = settings
+        self._context = Context(
+            settings=settings,
+            relay=0,
+            publisher=make_publisher(settings),
+            policy=settings.retry.policy(),
+            crew=Crew(settings.workers, None if settings.ordering == "Key" else UNORDERED[0]),
+            breaker=Breaker(time.monotonic),
+            health=Health(),
+            metrics=Metrics(),
+        )
+        self._keeper = Keeper(self._context)
+        self._workers_done = threading.Event()
+        self._defect: BaseException | None = None
+
+    def stop(self) -> None:
+        """Stop claiming; what is in flight is finished."""
+        self._context.stopping.set()
+        self._context.crew.stop()
+
+    def run(self) -> int:
+        """Until `stop`; 0 if everything that was in flight is written down."""
+        context, settings = self._context, self._settings
+        reporter = Reporter(context)
+        server = Server(settings.http, context.health, context.metrics, reporter.report)
+        server.start()
+        try:
+            if not self._register():
+                return 0
+            log.info(
+                "relay %s is %s, version %s, ordering %s",
+                settings.name,
+                settings.owner,
+                __version__,
+                settings.ordering,
+                extra={"happening": "started"},
+            )
+            workers = [
+                self._thread(f"worker-{i}", Worker(i, context).run) for i in range(settings.workers)
+            ]
+            self._thread("keeper", lambda: self._keeper.run(self._workers_done))
+            if settings.polling.notify:
+                self._thread("listener", Listener(context).run)
+            context.stopping.wait()
+            return self._drain(workers)
+        finally:
+            server.stop()
+            reporter.close()
+            context.publisher.close(settings.publisher.timeout)
+
+    def _register(self) -> bool:
+        """Make ourselves known, as soon as the store lets us; False if we were stopped first."""
+        context = self._context
+        pause = 0.2
+        while not context.stopping.is_set():
+            try:
+                with context.open_connection("start") as conn:
+                    require_current(conn)
+                    context.relay = relays.register(conn, self._settings)
+                self._keeper.join()
+            except (SchemaMissing, SchemaTooNew):
+                raise
+            except StoreUnavailable as error:
+                context.health.trouble("store", str(error))
+                context.stopping.wait(pause)
+                pause = min(5.0, pause * 2)
+            else:
+                context.health.well("start")
+                context.health.well("store")
+                return True
+        return False
+
+    def _drain(self, workers: list[threading.Thread]) -> int:
+        context = self._context
+        context.health.trouble("draining", "told to stop; what is in flight is being finished")
+        deadline = time.monotonic() + self._settings.drain_timeout.total_seconds()
+        for worker in workers:
+            worker.join(max(0.0, deadline - time.monotonic()))
+        clean = not any(w.is_alive() for w in workers)
+        self._workers_done.set()
+        if clean:
+            try:
+                self._keeper.leave()
+            except OutboxError as error:
+                log.warning("could not let go of our lanes: %s", error)
+            self._keeper.close()
+        if self._defect is not None:
+            log.error("stopped by a defect: %r", self._defect, extra={"happening": "stopped"})
+            return 1
+        log.info(
+            "stopped"
+            if clean
+            else "stopped before everything in flight was written down: "
+            "its lease will run out and it will be sent again",
+            extra={"happening": "stopped"},
+        )
+        return 0 if clean else 1
+
+    def _thread(self, name: str, body: Callable[[], None]) -> threading.Thread:
+        def guarded() -> None:
+            try:
+                body()
+            except BaseException as error:
+                log.exception("%s failed", name, extra={"happening": "defect"})
+                self._defect = error
+                self.stop()
+
+        thread = threading.Thread(target=guarded, name=name, daemon=True)
+        thread.start()
+        return thread
+
+
+def run(settings: RelaySettings) -> int:
+    """The command `outbox-relay run`."""
+    logs.set_up(settings.log)
+    relay = Relay(settings)
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda *_: relay.stop())
+    return relay.run()

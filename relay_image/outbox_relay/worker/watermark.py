@@ -1,0 +1,78 @@
+"""
+The low watermark: below it nothing is in line, so a claim need not look there.
+
+Why: a transaction that stays open anywhere in the database keeps the index entries of all that was
+worked off since; a scan from the beginning steps over them again and again. Why not simply the
+last seq we saw: seqs are drawn before they are committed, and a smaller one may commit later.
+
+So the watermark moves up to a seq only when every transaction that could have drawn a smaller one
+has ended. Where one stays open for long, the scan starts ahead of it, and from time to time a
+sweep from the very beginning finds what was committed late, at a bounded share of the time. The
+sweep also finds what a relay that died in the middle of a claim left in line.
+"""
+
+from collections import deque
+from collections.abc import Callable
+
+from outbox_relay.store.deliveries import Mark
+
+MARK_EVERY = 0.1
+SWEEP_SHARE = 0.05
+"""Of the time, at most, spent on sweeps while a transaction with an id stays open."""
+SWEEP_SOON = 0.5
+SWEEP_SELDOM = 20.0
+FAR = 5_000
+"""So many seqs ahead of the safe mark it pays to start there and sweep."""
+
+
+class Watermark:
+    """Owned by one worker thread; the times are that process's monotonic clock."""
+
+    def __init__(self, clock: Callable[[], float]) -> None:
+        self._clock = clock
+        self._marks: deque[tuple[int, int]] = deque()
+        self._decided = 0
+        self._safe = 0
+        self._ahead = 0
+        self._marked_at = clock() - MARK_EVERY
+        self._swept_at = clock()
+        self._sweep_took = 0.0
+
+    @property
+    def wants_mark(self) -> bool:
+        return self._clock() - self._marked_at >= MARK_EVERY
+
+    def reset(self) -> None:
+        """We look into other lanes than before: what we know does not hold for them."""
+        self._safe = self._ahead = 0
+
+    def floor(self) -> int:
+        """Where the next claim starts: above this seq."""
+        lagging = self._ahead - self._safe > FAR
+        pause = SWEEP_SOON if lagging else SWEEP_SELDOM
+        if self._clock() - self._swept_at > max(pause, self._sweep_took / SWEEP_SHARE):
+            return 0
+        return self._ahead if lagging else self._safe
+
+    def saw(
+        self, floor: int, first: int | None, full: bool, mark: Mark | None, took: float
+    ) -> None:
+        """
+        After a claim from `floor` that took so long: the smallest seq that was in line (None:
+        nothing was), whether there may be more in line, and what the database said, just before,
+        about its transactions.
+        """
+        if mark is not None:
+            self._marked_at = self._clock()
+            self._marks.append((mark.seq, mark.xid))
+            while self._marks and self._marks[0][1] <= mark.horizon:
+                self._decided = self._marks.popleft()[0]
+        if floor <= self._safe:  # else the claim did not look at what may have come late
+            reach = first - 1 if full and first is not None else self._decided
+            self._safe = max(self._safe, min(reach, self._decided))
+        if first is not None:
+            self._ahead = max(self._ahead, first - 1)
+        self._ahead = max(self._ahead, self._safe)
+        if floor == 0:
+            self._swept_at = self._clock()
+            self._sweep_took = took
