@@ -4,5 +4,7 @@ pytest_plugins = [
     "fixtures.servers",
     "fixtures.databases",
     "fixtures.topics",
+    "fixtures.outbox",
+    "fixtures.relays",
     "fixtures.suites",
 ]

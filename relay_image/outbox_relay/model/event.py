@@ -43,6 +43,8 @@ class Claim(NamedTuple):
     occurred_at: datetime | None
     created_at: datetime
     max_attempts: int | None
+    line_from: int | None = None
+    """Of the whole batch: the smallest seq that was in line."""
 
     @property
     def spent(self) -> int:

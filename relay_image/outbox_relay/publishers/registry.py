@@ -1,10 +1,12 @@
 """Which publisher the settings ask for: the only place that knows them all."""
 
 from outbox_relay.contract.settings import RelaySettings
-from outbox_relay.publishers.kafka import KafkaPublisher
 from outbox_relay.publishers.protocol import Publisher
 
 
 def make_publisher(settings: RelaySettings) -> Publisher:
     assert settings.publisher.kafka is not None  # validated: exactly one
+    # Imported here, so that a process loads the client of its own broker only.
+    from outbox_relay.publishers.kafka import KafkaPublisher
+
     return KafkaPublisher(settings.publisher.kafka, in_order=settings.ordering == "Key")

@@ -83,7 +83,7 @@ class Lanes:
         with translated():
             row = self._conn.execute(JOIN, (self._relay, self._owner, self._lease)).fetchone()
         assert row is not None
-            return int(row[0])
+        return int(row[0])
 
     def renew(self, token: int) -> bool:
         """Are we still a holder? If so, for another lease."""

@@ -9,7 +9,6 @@ that could not be written because the database is away is kept and written when 
 import logging
 import random
 import time
-from collections import Counter
 from collections.abc import Sequence
 
 from outbox_relay.errors import StoreError
@@ -112,16 +111,9 @@ class Worker:
             self._released_at = now
         turn = self._turn(wanted)
         claims = turn.claims
-        if claims and claims[0].crashes:  # suspects: the line was not looked at
-            return claims
-        in_line = [c for c in claims if c.attempts == 1]
-        per_lane = Counter(c.lane for c in in_line) if context.ordered else {-1: len(in_line)}
-        full = len(claims) >= limit or (
-            context.ordered and any(n >= wanted.lane_limit for n in per_lane.values())
-        )
-        self._busy_lanes = max(1, len(per_lane))
-        first = min((c.seq for c in in_line), default=None)
-        self._watermark.saw(floor, first, full, turn.mark, context.clock() - now)
+        first = claims[0].line_from if claims else None
+        self._watermark.saw(floor, first, turn.mark, context.clock() - now)
+        self._busy_lanes = max(1, len({c.lane for c in claims}))
         return claims
 
     def _turn(self, wanted: Wanted | None) -> Turn:
@@ -133,6 +125,7 @@ class Worker:
         settings = context.settings
         deliveries = Deliveries(self._conn, context.relay, settings.owner, settings.lease)
         turn = deliveries.turn(self._done, wanted, self._share.holder)
+        context.crew.settled(self._index, self._share if wanted else Share((), None))
         if self._done is not None:
             context.in_flight.remove(self._done.token)
             self._done = None

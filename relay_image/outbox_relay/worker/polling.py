@@ -77,18 +77,25 @@ class Crew:
             self._holder, self._lanes = holder, ()
 
     def share(self, worker: int) -> Share:
-        """The lanes to look into now. They count as in use until the next call, or `rest`."""
+        """The lanes to look into next. What the worker had before stays in use too, because that
+        batch is not finalised yet: see `settled`."""
         with self._changed:
             if not self._divided:
-                self._in_use[worker] = frozenset(self._lanes)
                 return Share(self._lanes, None)
+            if not self._awake[worker]:
+                return Share((), self._holder)
             awake = [i for i, is_awake in enumerate(self._awake) if is_awake]
             others = frozenset().union(*(u for i, u in enumerate(self._in_use) if i != worker))
             mine = self._lanes[awake.index(worker) :: len(awake)]
             mine = tuple(lane for lane in mine if lane not in others)
-            self._in_use[worker] = frozenset(mine)
-            self._changed.notify_all()
+            self._in_use[worker] |= frozenset(mine)
             return Share(mine, self._holder)
+
+    def settled(self, worker: int, share: Share) -> None:
+        """All that the worker had before this share is finalised."""
+        with self._changed:
+            self._in_use[worker] = frozenset(share.lanes)
+            self._changed.notify_all()
 
     def wake(self) -> None:
         """There is more than one worker can do."""

@@ -75,11 +75,11 @@ class Relay:
             workers = [
                 self._thread(f"worker-{i}", Worker(i, context).run) for i in range(settings.workers)
             ]
-            self._thread("keeper", lambda: self._keeper.run(self._workers_done))
+            keeper = self._thread("keeper", lambda: self._keeper.run(self._workers_done))
             if settings.polling.notify:
                 self._thread("listener", Listener(context).run)
             context.stopping.wait()
-            return self._drain(workers)
+            return self._drain(workers, keeper)
         finally:
             server.stop()
             reporter.close()
@@ -107,7 +107,7 @@ class Relay:
                 return True
         return False
 
-    def _drain(self, workers: list[threading.Thread]) -> int:
+    def _drain(self, workers: list[threading.Thread], keeper: threading.Thread) -> int:
         context = self._context
         context.health.trouble("draining", "told to stop; what is in flight is being finished")
         deadline = time.monotonic() + self._settings.drain_timeout.total_seconds()
@@ -115,7 +115,8 @@ class Relay:
             worker.join(max(0.0, deadline - time.monotonic()))
         clean = not any(w.is_alive() for w in workers)
         self._workers_done.set()
-        if clean:
+        keeper.join(5.0)
+        if clean and not keeper.is_alive():
             try:
                 self._keeper.leave()
             except OutboxError as error:

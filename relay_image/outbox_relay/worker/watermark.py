@@ -54,25 +54,21 @@ class Watermark:
             return 0
         return self._ahead if lagging else self._safe
 
-    def saw(
-        self, floor: int, first: int | None, full: bool, mark: Mark | None, took: float
-    ) -> None:
+    def saw(self, floor: int, first: int | None, mark: Mark | None, took: float) -> None:
         """
         After a claim from `floor` that took so long: the smallest seq that was in line (None:
-        nothing was), whether there may be more in line, and what the database said, just before,
-        about its transactions.
+        nothing was, or nobody looked), and what the database said, just before, about its
+        transactions.
         """
         if mark is not None:
             self._marked_at = self._clock()
             self._marks.append((mark.seq, mark.xid))
             while self._marks and self._marks[0][1] <= mark.horizon:
                 self._decided = self._marks.popleft()[0]
-        if floor <= self._safe:  # else the claim did not look at what may have come late
-            reach = first - 1 if full and first is not None else self._decided
-            self._safe = max(self._safe, min(reach, self._decided))
         if first is not None:
+            if floor <= self._safe:  # else the claim did not look at what may have come late
+                self._safe = max(self._safe, min(first - 1, self._decided))
             self._ahead = max(self._ahead, first - 1)
-        self._ahead = max(self._ahead, self._safe)
         if floor == 0:
             self._swept_at = self._clock()
             self._sweep_took = took

@@ -9,12 +9,14 @@ CREATE TYPE outbox.claimed AS (
     content_type text, headers text, traceparent text, partition_key text, ordering_key text,
     tenant_id text, correlation_id text, causation_id text, idempotency_key text,
     aggregate_type text, aggregate_id text, occurred_at timestamptz, created_at timestamptz,
-    max_attempts integer
+    max_attempts integer,
+    line_from bigint  -- the smallest seq that was in line; for the caller's watermark
 );
 
--- The rows at these addresses, which the caller has chosen and still holds or rechecks, are ours.
+-- The rows at these addresses, which the caller has just chosen, are ours. By address, and with no
+-- condition that an index could serve: with poor statistics the planner would walk that instead.
 CREATE FUNCTION outbox.take(
-    relay integer, owner text, lease interval, chosen tid[], durable boolean
+    owner text, lease interval, chosen tid[], line_from bigint, durable boolean
 ) RETURNS SETOF outbox.claimed LANGUAGE plpgsql
     SET enable_seqscan = off SET enable_bitmapscan = off
     SET enable_hashjoin = off SET enable_mergejoin = off AS $$
@@ -31,14 +33,13 @@ BEGIN
         UPDATE outbox.delivery d SET
             state = 'CLAIMED', hold = 'NONE', attempts = d.attempts + 1, claimed_at = now(),
             claimed_by = owner, claim_token = fence, lease_until = now() + lease
-         WHERE d.ctid = ANY (chosen) AND d.relay_id = relay
-           AND d.state = 'PENDING' AND d.available_at <= now()
+         WHERE d.ctid = ANY (chosen) AND d.state = 'PENDING' AND d.available_at <= now()
         RETURNING d.seq, d.attempts, d.attempts_base, d.crashes, d.lane)
     SELECT d.seq, fence, now(), d.attempts, d.attempts_base, d.crashes, d.lane,
            e.event_id::text, e.event_type, e.payload, e.content_type, e.headers::text,
            e.metadata->>'traceparent', e.partition_key, e.ordering_key, e.tenant_id,
            e.correlation_id, e.causation_id::text, e.idempotency_key, e.aggregate_type,
-           e.aggregate_id, e.occurred_at, e.created_at, e.max_attempts
+           e.aggregate_id, e.occurred_at, e.created_at, e.max_attempts, line_from
       FROM mine d JOIN outbox.event e ON e.seq = d.seq;
 END $$;
 
@@ -53,6 +54,7 @@ CREATE FUNCTION outbox.claim(
 DECLARE
     due tid[];
     line tid[];
+    line_from bigint;
 BEGIN
     IF suspects AND EXISTS (SELECT 1 FROM outbox.delivery d
                              WHERE d.relay_id = relay AND d.state = 'PENDING'
@@ -73,15 +75,15 @@ BEGIN
              WHERE d.relay_id = relay AND d.state = 'PENDING' AND d.hold = 'TIME'
                AND d.available_at <= now()
              ORDER BY d.available_at, d.seq LIMIT row_limit FOR UPDATE SKIP LOCKED) c;
-        SELECT array_agg(c.ctid) INTO line FROM (
-            SELECT d.ctid FROM outbox.delivery d
+        SELECT array_agg(c.ctid), min(c.seq) INTO line, line_from FROM (
+            SELECT d.ctid, d.seq FROM outbox.delivery d
              WHERE d.relay_id = relay AND d.lane = -1 AND d.state = 'PENDING' AND d.hold = 'NONE'
                AND d.seq > floor
              ORDER BY d.seq LIMIT row_limit - coalesce(cardinality(due), 0)
                FOR UPDATE SKIP LOCKED) c;
     END IF;
     IF due IS NOT NULL OR line IS NOT NULL THEN
-        RETURN QUERY SELECT * FROM outbox.take(relay, owner, lease, due || line, durable);
+        RETURN QUERY SELECT * FROM outbox.take(owner, lease, due || line, line_from, durable);
     END IF;
 END $$;
 
@@ -99,6 +101,7 @@ DECLARE
         WHERE d.relay_id = relay AND d.hold <> 'NONE' AND d.key_hash IS NOT NULL);
     free tid[];
     behind tid[];
+    line_from bigint;
 BEGIN
     suspects := suspects AND EXISTS (SELECT 1 FROM outbox.delivery d
                                       WHERE d.relay_id = relay AND d.state = 'PENDING'
@@ -147,15 +150,16 @@ BEGIN
              THEN (array_agg(j.ctid ORDER BY j.seq) FILTER (WHERE NOT j.waits))[1:1]
              ELSE array_agg(j.ctid ORDER BY j.seq) FILTER (WHERE NOT j.waits AND j.crashes < 2)
            END,
-           array_agg(j.ctid) FILTER (WHERE j.waits AND j.hold <> 'SUSPECT')
-      INTO free, behind
+           array_agg(j.ctid) FILTER (WHERE j.waits AND j.hold <> 'SUSPECT'),
+           (SELECT min(l.seq) FROM line l)
+      INTO free, behind, line_from
       FROM judged j WHERE EXISTS (SELECT 1 FROM proof);
     IF behind IS NOT NULL THEN  -- out of the line, so that nobody steps over them again and again
         UPDATE outbox.delivery d SET hold = 'KEY'
-         WHERE d.ctid = ANY (behind) AND d.relay_id = relay AND d.state = 'PENDING';
+         WHERE d.ctid = ANY (behind) AND d.state = 'PENDING';
     END IF;
     IF free IS NOT NULL THEN
-        RETURN QUERY SELECT * FROM outbox.take(relay, owner, lease, free, durable);
+        RETURN QUERY SELECT * FROM outbox.take(owner, lease, free, line_from, durable);
     END IF;
 END $$;
 
@@ -188,13 +192,14 @@ BEGIN
                    SELECT w.ctid FROM outbox.delivery w
                     WHERE w.relay_id = relay AND w.key_hash = f.key_hash AND w.hold = 'KEY'
                     ORDER BY w.seq LIMIT row_limit) n))
-       AND d.hold = 'KEY';
+       AND d.hold::text = 'KEY';  -- as text, so that the index on 'KEY' is not walked instead
     GET DIAGNOSTICS moved = ROW_COUNT;
     RETURN moved;
 END $$;
 
 -- Published. Fenced by the claim's token: what was lost to another relay meanwhile is not touched
--- but returned. (No `state = 'CLAIMED'` here: it would let the index of claimed rows win the plan.)
+-- but returned. OFFSET 0 keeps the planner from another way round: from the list, by the primary
+-- key, to the row. (And no `state = 'CLAIMED'`: the index of claimed rows would win the plan.)
 CREATE FUNCTION outbox.finish_published(relay integer, fence bigint, seqs bigint[], results text[])
     RETURNS SETOF bigint LANGUAGE plpgsql
     SET enable_seqscan = off SET enable_bitmapscan = off
@@ -205,8 +210,10 @@ BEGIN
     UPDATE outbox.delivery d SET
         state = 'PUBLISHED', published_at = now(), result = v.result, crashes = 0,
         claimed_at = NULL, claimed_by = NULL, claim_token = NULL, lease_until = NULL
-      FROM unnest(seqs, results) AS v (seq, result)
-     WHERE d.relay_id = relay AND d.seq = v.seq AND d.claim_token = fence;
+      FROM (SELECT v.result, a.ctid FROM unnest(seqs, results) AS v (seq, result), LATERAL (
+                SELECT o.ctid FROM outbox.delivery o
+                 WHERE o.relay_id = relay AND o.seq = v.seq OFFSET 0) a OFFSET 0) v
+     WHERE d.ctid = v.ctid AND d.claim_token = fence;
     GET DIAGNOSTICS done = ROW_COUNT;
     IF done < cardinality(seqs) THEN
         -- Not lost is what we wrote in a first try whose answer never reached us.
@@ -237,9 +244,13 @@ CREATE FUNCTION outbox.finish_failed(
             crashes = CASE WHEN v.crash THEN d.crashes + 1 ELSE 0 END,
             last_error = coalesce(v.error::jsonb || jsonb_build_object('at', now()), d.last_error),
             claimed_at = NULL, claimed_by = NULL, claim_token = NULL, lease_until = NULL
-          FROM unnest(seqs, fences, states, holds, delays, refunds, crashed, errors)
-               AS v (seq, fence, state, hold, delay, refund, crash, error)
-         WHERE d.relay_id = relay AND d.seq = v.seq AND d.claim_token = v.fence
+          FROM (SELECT v.*, a.ctid
+                  FROM unnest(seqs, fences, states, holds, delays, refunds, crashed, errors)
+                       AS v (seq, fence, state, hold, delay, refund, crash, error),
+                       LATERAL (SELECT o.ctid FROM outbox.delivery o
+                                 WHERE o.relay_id = relay AND o.seq = v.seq OFFSET 0) a
+                OFFSET 0) v
+         WHERE d.ctid = v.ctid AND d.claim_token = v.fence
         RETURNING d.seq)
     SELECT s FROM unnest(seqs) s WHERE s NOT IN (SELECT seq FROM done)
 $$;
@@ -253,8 +264,10 @@ DECLARE
     done integer;
 BEGIN
     UPDATE outbox.delivery d SET lease_until = now() + lease
-      FROM unnest(seqs) AS v (seq)
-     WHERE d.relay_id = relay AND d.seq = v.seq AND d.claim_token = fence;
+      FROM (SELECT a.ctid FROM unnest(seqs) AS v (seq), LATERAL (
+                SELECT o.ctid FROM outbox.delivery o
+                 WHERE o.relay_id = relay AND o.seq = v.seq OFFSET 0) a OFFSET 0) v
+     WHERE d.ctid = v.ctid AND d.claim_token = fence;
     GET DIAGNOSTICS done = ROW_COUNT;
     RETURN done;
 END $$;
