@@ -1,0 +1,1 @@
+"""Measurements: `make bench` for ours, `make bench-peers` for ours beside others."""

@@ -1,0 +1,113 @@
+"""
+The lab: the servers of one run of the bench, and a fresh database and topic for each measurement.
+
+PostgreSQL and Kafka are as durable as in production; what is changed is only what would make one
+run unlike the next, and it is the same for every system that is measured.
+"""
+
+import itertools
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+import psycopg
+from confluent_kafka import Producer
+
+from bench.topics import Topics
+from services import Kafka, Postgres, scratch
+
+Flavour = Literal["plain", "logical", "counting"]
+
+SETTINGS = {
+    "shared_buffers": "1GB",
+    # A checkpoint in the middle of one run and not of another would be most of the difference.
+    "checkpoint_timeout": "1h",
+    "max_wal_size": "16GB",
+    "max_connections": "200",
+    "log_min_messages": "warning",
+}
+FLAVOURS: dict[Flavour, dict[str, str]] = {
+    "plain": {"wal_level": "replica"},
+    # Debezium reads the log. The others need not pay for what only it needs.
+    "logical": {"wal_level": "logical"},
+    # Counting statements costs a little: only where they are counted.
+    "counting": {"wal_level": "replica", "shared_preload_libraries": "pg_stat_statements"},
+}
+PARTITIONS = 6
+WARM_UP = 100_000
+
+
+@dataclass(frozen=True)
+class Site:
+    """Where one measurement happens."""
+
+    postgres: Postgres
+    kafka: Kafka
+    topics: Topics
+    dsn: str
+    topic: str
+    folder: Path
+
+
+class Lab:
+    def __init__(self, folder: Path, stack: ExitStack) -> None:
+        self._folder = folder
+        self._stack = stack
+        self._numbers = itertools.count(1)
+        self._postgres: dict[Flavour, Postgres] = {}
+        self.kafka = stack.enter_context(Kafka(folder / "kafka"))
+        self.topics = Topics(self.kafka.bootstrap)
+        self._warm_up()
+
+    def postgres(self, flavour: Flavour) -> Postgres:
+        """Started when first asked for; an idle server costs the others nothing worth measuring."""
+        if flavour not in self._postgres:
+            server = Postgres(self._folder / flavour, {**SETTINGS, **FLAVOURS[flavour]})
+            self._postgres[flavour] = self._stack.enter_context(server)
+        return self._postgres[flavour]
+
+    @contextmanager
+    def site(self, flavour: Flavour = "plain", template: str | None = None) -> Iterator[Site]:
+        """A database, as a copy of `template` if given, and a topic; both go away again."""
+        postgres = self.postgres(flavour)
+        name = f"bench_{next(self._numbers)}"
+        folder = self._folder / name
+        folder.mkdir()
+        dsn = copy_of(postgres, template, name) if template else postgres.create_database(name)
+        self.topics.create(name, PARTITIONS)
+        try:
+            yield Site(postgres, self.kafka, self.topics, dsn, name, folder)
+        finally:
+            self.topics.delete(name)
+            postgres.drop_database(name)
+
+    def _warm_up(self) -> None:
+        """A broker compiles itself while it works: whoever came first would pay for that."""
+        self.topics.create("warm-up", PARTITIONS)
+        producer = Producer({"bootstrap.servers": self.kafka.bootstrap, "acks": "all"})
+        for n in range(WARM_UP):
+            while True:
+                try:
+                    producer.produce("warm-up", b"x" * 300, key=b"%d" % n)
+                    break
+                except BufferError:
+                    producer.poll(0.1)
+        producer.flush(60)
+        time.sleep(1)
+        self.topics.delete("warm-up")
+
+
+def copy_of(postgres: Postgres, template: str, name: str) -> str:
+    """File by file: through the log, which is the default, gigabytes take minutes."""
+    with psycopg.connect(postgres.dsn(), autocommit=True) as conn:
+        conn.execute(f"CREATE DATABASE {name} TEMPLATE {template} STRATEGY file_copy")
+    return postgres.dsn(name)
+
+
+@contextmanager
+def lab() -> Iterator[Lab]:
+    with scratch() as folder, ExitStack() as stack:
+        yield Lab(folder, stack)

@@ -1,0 +1,67 @@
+"""
+Growth: the same drain beside millions of finished events, and beside transactions left open.
+
+An open transaction keeps PostgreSQL from forgetting dead row versions. Of the two kinds, an idle
+reader holds its snapshot, an idle writer also its transaction id, which the watermark must respect.
+"""
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+import psycopg
+from psycopg import IsolationLevel
+
+from bench.lab import Lab, Site
+from bench.systems.ours import RELAY, Ours
+from outbox_relay.store.migrate import migrate
+
+CHUNK = 200_000
+
+# Along the lifecycle, because the guards hold for the superuser too.
+CLAIM = """
+    UPDATE outbox.delivery SET
+        state = 'CLAIMED', attempts = attempts + 1, claimed_at = now(), claimed_by = 'bench',
+        claim_token = 1, lease_until = now() + interval '1 minute'
+     WHERE state = 'PENDING'
+"""
+PUBLISH = """
+    UPDATE outbox.delivery SET
+        state = 'PUBLISHED', published_at = now(), result = 'bench[0]@1',
+        claimed_at = NULL, claimed_by = NULL, claim_token = NULL, lease_until = NULL
+     WHERE state = 'CLAIMED'
+"""
+
+
+@contextmanager
+def finished(lab: Lab, system: Ours, rows: int) -> Iterator[str]:
+    """The name of a database with that many published events, to be copied."""
+    postgres = lab.postgres(system.flavour)
+    name = f"finished_{system.ordering.lower()}"
+    dsn = postgres.create_database(name)
+    migrate(dsn)
+    with psycopg.connect(dsn, autocommit=True) as conn:
+        conn.execute(
+            "SELECT outbox.register_relay(%s, '{*}', NULL, %s, false)", (RELAY, system.ordering)
+        )
+        for first in range(0, rows, CHUNK):
+            size = min(CHUNK, rows - first)
+            conn.execute(system.load_sql, {"first": first, "events": size, "keys": 1000})
+            conn.execute(CLAIM)
+            conn.execute(PUBLISH)
+            conn.execute("VACUUM outbox.delivery")  # as autovacuum would over the weeks
+        conn.execute("VACUUM (ANALYZE) outbox.event, outbox.delivery")
+    yield name
+    postgres.drop_database(name)
+
+
+def idle_reader(site: Site) -> Callable[[], None]:
+    conn = psycopg.connect(site.dsn, application_name="bench-idle-reader")
+    conn.isolation_level = IsolationLevel.REPEATABLE_READ
+    conn.execute("SELECT count(*) FROM outbox.relay")
+    return conn.close
+
+
+def idle_writer(site: Site) -> Callable[[], None]:
+    conn = psycopg.connect(site.dsn, application_name="bench-idle-writer")
+    conn.execute("SELECT pg_current_xact_id()")
+    return conn.close

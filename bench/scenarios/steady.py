@@ -1,0 +1,124 @@
+"""
+Steady: so many single-row transactions a second; how long from commit to consumer?
+
+Latency is the time from when the commit returned to the producer until the consumer has the
+record, on one clock. Measured warm: the relay has worked off a first load before, and the first
+seconds at the rate itself are cut off.
+"""
+
+import time
+from array import array
+from collections.abc import Sequence
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import dataclass
+from multiprocessing import get_context
+
+from bench.lab import Lab, Site
+from bench.meter import Cost, Meter, cost
+from bench.scenarios.drain import FIRST, WARM_UP_EVENTS, wait_for
+from bench.systems.base import System
+from bench.workload import consume, produce
+
+WARM_UP_SECONDS = 5.0
+TAIL_SECONDS = 20.0
+"""How long the last events may take; what has not come by then is missing."""
+
+
+@dataclass(frozen=True)
+class Steady:
+    rate: float
+    """Commits per second, as achieved."""
+    p50: float
+    p90: float
+    p99: float
+    worst: float
+    """Milliseconds."""
+    missing: int
+    cost: Cost
+    """PostgreSQL's includes the inserts, Kafka's the consumer."""
+    memory: float
+
+    def row(self) -> dict[str, float]:
+        return {
+            "commits/s": round(self.rate),
+            "p50 ms": round(self.p50, 1),
+            "p90": round(self.p90, 1),
+            "p99": round(self.p99, 1),
+            "worst": round(self.worst),
+            "missing": self.missing,
+            "relay": round(self.cost.relay),
+            "PG": round(self.cost.postgres),
+            "Kafka": round(self.cost.kafka),
+            "CPU": round(self.cost.cpu),
+            "WAL": round(self.cost.wal),
+            "MB": round(self.memory),
+        }
+
+
+def steady(lab: Lab, system: System, rate: float, seconds: float, keys: int) -> Steady:
+    with lab.site(system.flavour) as site:
+        system.set_up(site)
+        meter = Meter(site)
+        try:
+            system.start()
+            system.load(WARM_UP_EVENTS, keys)
+            wait_for(system, site, WARM_UP_EVENTS)
+            return _steady(system, site, meter, rate, seconds, keys)
+        finally:
+            system.stop()
+            meter.close()
+
+
+def _steady(
+    system: System, site: Site, meter: Meter, rate: float, seconds: float, keys: int
+) -> Steady:
+    cut = int(WARM_UP_SECONDS * rate)
+    events = cut + int(seconds * rate)
+    begin = time.monotonic_ns() + 3_000_000_000  # two interpreters start until then
+    until = begin + int((events / rate + TAIL_SECONDS) * 1e9)
+    offsets = site.topics.ends(site.topic)
+    with ProcessPoolExecutor(2, mp_context=get_context("spawn")) as pool:
+        receiving = pool.submit(
+            consume, site.kafka.bootstrap, site.topic, offsets, FIRST, events, until
+        )
+        sending = pool.submit(
+            produce, site.dsn, system.insert_sql, FIRST, events, keys, rate, begin
+        )
+        _sleep_until(begin + int(WARM_UP_SECONDS * 1e9))
+        before = meter.read(system.pids)
+        _sleep_until(begin + int(events / rate * 1e9))
+        after = meter.read(system.pids)
+        committed, received = sending.result(), receiving.result()
+    latencies = _latencies(committed[cut:], received[cut:])
+    return Steady(
+        rate=(events - cut - 1) / (max(committed[cut:]) - min(committed[cut:])) * 1e9,
+        p50=quantile(latencies, 0.50),
+        p90=quantile(latencies, 0.90),
+        p99=quantile(latencies, 0.99),
+        worst=latencies[-1],
+        missing=events - cut - len(latencies),
+        cost=cost(before, after, events - cut),
+        memory=system.peak_memory(),
+    )
+
+
+def _latencies(committed: "array[int]", received: "array[int]") -> list[float]:
+    """
+    Sorted, in milliseconds.
+
+    An event can be with the consumer before its producer knows that the commit is done: that
+    is a negative latency, and counts as it is.
+    """
+    pairs = zip(committed, received, strict=True)
+    found = sorted((r - c) / 1e6 for c, r in pairs if r)
+    if not found:
+        raise RuntimeError("no event arrived")
+    return found
+
+
+def quantile(ordered: Sequence[float], q: float) -> float:
+    return ordered[min(int(len(ordered) * q), len(ordered) - 1)]
+
+
+def _sleep_until(at_ns: int) -> None:
+    time.sleep(max(at_ns - time.monotonic_ns(), 0) / 1e9)

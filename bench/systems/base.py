@@ -1,0 +1,110 @@
+"""What the scenarios need of a system: set it up, fill its table, start and stop it."""
+
+import time
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from pathlib import Path
+from typing import ClassVar
+
+import psycopg
+
+from bench.lab import Flavour, Site
+from bench.meter import peak_memory
+from services import Server
+
+
+class Program(Server):
+    """One process of a system: up as soon as it runs, because its start is part of the work."""
+
+    def __init__(self, folder: Path, command: list[str]) -> None:
+        super().__init__(folder)
+        self._words = command
+
+    def _command(self) -> list[str]:
+        return self._words
+
+    def _prepare(self) -> None:
+        pass
+
+    def _is_ready(self) -> bool:
+        return self.running
+
+
+class System(ABC):
+    flavour: ClassVar[Flavour] = "plain"
+    drain_limit: ClassVar[int | None] = None
+    """For the slow: a drain of more events than this would measure patience."""
+    ordered: bool
+    load_sql: ClassVar[str]
+    """INSERT ... SELECT with the parameters first, events, keys (see `bench.workload`)."""
+    insert_sql: ClassVar[str]
+    """One event, with the parameters key and payload."""
+    table: ClassVar[str]
+    """Where the backlog is: analysed after a load, because a fresh table has no statistics."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.programs: list[Program] = []
+
+    def set_up(self, site: Site) -> None:
+        """Tables and registration; from now on what is inserted will be relayed."""
+        self.site = site
+        self._set_up()
+        self.programs = [
+            Program(site.folder / f"{self.name}-{i}", command)
+            for i, command in enumerate(self._commands())
+        ]
+
+    @abstractmethod
+    def _set_up(self) -> None: ...
+
+    @abstractmethod
+    def _commands(self) -> list[list[str]]:
+        """What to run: one command for each process."""
+
+    @abstractmethod
+    def is_done(self) -> bool:
+        """Has it also noted that everything was published?"""
+
+    def load(self, events: int, keys: int, first: int = 0, *, analyse: bool = True) -> float:
+        """All in one transaction; returns when it was committed."""
+        with psycopg.connect(self.site.dsn, autocommit=True) as conn:
+            conn.execute(self.load_sql, {"first": first, "events": events, "keys": keys})
+            committed_at = time.time()
+            if analyse:
+                conn.execute(f"ANALYZE {self.table}")
+        return committed_at
+
+    def start(self) -> None:
+        for program in self.programs:
+            program.start()
+
+    def stop(self) -> None:
+        for program in self.programs:
+            program.stop()
+
+    @property
+    def pids(self) -> list[int]:
+        return [program.pid for program in self.programs]
+
+    def require_running(self) -> None:
+        for program in self.programs:
+            if not program.running:
+                raise RuntimeError(f"{self.name} has ended:\n{program.log_tail()}")
+
+    def log_tail(self) -> str:
+        return "\n".join(program.log_tail() for program in self.programs)
+
+    def peak_memory(self) -> float:
+        """Of its largest process, in MB."""
+        return max(map(peak_memory, self.pids))
+
+    def describe(self) -> Mapping[str, object]:
+        """What it was run with, for the record."""
+        return {}
+
+    def _one(self, query: str) -> object:
+        with psycopg.connect(self.site.dsn, autocommit=True) as conn:
+            row = conn.execute(query).fetchone()
+        assert row is not None
+        return row[0]

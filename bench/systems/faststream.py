@@ -1,0 +1,78 @@
+"""
+faststream-outbox: a poller in asyncio, which deletes what it has published.
+
+It keeps no order. Tuned for each kind of work: for a drain it fetches and deletes in batches, for
+latency it deletes each event at once and is woken by NOTIFY, which its own publish() sends too.
+"""
+
+import json
+import subprocess
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Literal
+
+from bench.peers_install import python_of_faststream
+from bench.systems.base import System
+from bench.workload import KEY_SQL, NUMBERS_SQL, PAYLOAD_SQL
+
+APP = Path(__file__).parent.parent / "apps" / "faststream_relay.py"
+
+TUNED: dict[str, dict[str, float]] = {
+    "drain": {
+        "max_workers": 32,
+        "fetch_batch_size": 1000,
+        "terminal_flush_batch_size": 100,
+        "min_fetch_interval": 0.01,
+        "max_fetch_interval": 1.0,
+    },
+    "latency": {
+        "max_workers": 32,
+        "fetch_batch_size": 1000,
+        "terminal_flush_batch_size": 1,
+        "min_fetch_interval": 0.01,
+        "max_fetch_interval": 1.0,
+    },
+}
+
+
+class Faststream(System):
+    ordered = False
+    drain_limit = 30_000
+    load_sql = (
+        "INSERT INTO outbox (queue, payload, headers)"
+        f" SELECT 'bench', {PAYLOAD_SQL}, jsonb_build_object('key', {KEY_SQL},"
+        f" 'correlation_id', gen_random_uuid()) FROM {NUMBERS_SQL}"
+    )
+    # As its publish() does: the NOTIFY rides in the same statement.
+    insert_sql = (
+        "INSERT INTO outbox (queue, payload, headers)"
+        " VALUES ('bench', %(payload)b, jsonb_build_object('key', %(key)s::text,"
+        " 'correlation_id', gen_random_uuid()))"
+        " RETURNING id, pg_notify('outbox_outbox', queue)"
+    )
+    table = "outbox"
+
+    def __init__(
+        self, tuned_for: Literal["drain", "latency"], settings: Mapping[str, float] | None = None
+    ) -> None:
+        super().__init__("faststream")
+        self._settings = {**TUNED[tuned_for], **(settings or {})}
+
+    def _set_up(self) -> None:
+        subprocess.run([*self._command("create"), "{}"], check=True)
+
+    def _commands(self) -> list[list[str]]:
+        return [[*self._command("run"), json.dumps(self._settings)]]
+
+    def _command(self, verb: str) -> list[str]:
+        return [
+            *(str(python_of_faststream()), str(APP), verb),
+            *(self.site.dsn.replace("postgresql://", "postgresql+asyncpg://"),),
+            *(self.site.kafka.bootstrap, self.site.topic),
+        ]
+
+    def is_done(self) -> bool:
+        return bool(self._one("SELECT NOT EXISTS (SELECT 1 FROM outbox)"))
+
+    def describe(self) -> Mapping[str, object]:
+        return self._settings

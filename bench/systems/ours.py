@@ -1,0 +1,79 @@
+"""Ours, with its default settings unless told otherwise."""
+
+import sys
+from collections.abc import Mapping
+from typing import Any, Literal
+
+import psycopg
+import yaml
+
+from bench.systems.base import System
+from bench.workload import KEY_SQL, NUMBERS_SQL, PAYLOAD_SQL
+from outbox_relay.store.migrate import migrate
+
+RELAY = "bench"
+
+
+class Ours(System):
+    load_sql = (
+        "INSERT INTO outbox.event (event_type, ordering_key, payload)"
+        f" SELECT 'bench.happened', {KEY_SQL}, {PAYLOAD_SQL} FROM {NUMBERS_SQL}"
+    )
+    insert_sql = (
+        "INSERT INTO outbox.event (event_type, ordering_key, payload)"
+        " VALUES ('bench.happened', %(key)s, %(payload)b)"
+    )
+    table = "outbox.delivery, outbox.event"
+
+    def __init__(
+        self,
+        ordering: Literal["None", "Key"] = "None",
+        processes: int = 1,
+        settings: Mapping[str, Any] | None = None,
+    ) -> None:
+        super().__init__("ours" if ordering == "None" else "ours, ordered")
+        self.ordering = ordering
+        self.ordered = ordering == "Key"
+        self.processes = processes
+        self._settings = dict(settings or {})
+
+    def _set_up(self) -> None:
+        migrate(self.site.dsn)
+        with psycopg.connect(self.site.dsn, autocommit=True) as conn:
+            # Before the load, so that its events find their relay; as `run` would register it.
+            conn.execute(
+                "SELECT outbox.register_relay(%s, '{*}', NULL, %s, %s)",
+                (RELAY, self.ordering, self._settings.get("polling", {}).get("notify", False)),
+            )
+
+    def _commands(self) -> list[list[str]]:
+        secret = self.site.folder / "dsn"
+        secret.write_text(self.site.dsn)
+        config = self.site.folder / "relay.yaml"
+        kafka = {"bootstrapServers": self.site.kafka.bootstrap, "topic": self.site.topic}
+        settings = {
+            "name": RELAY,
+            "store": {"dsn": {"file": str(secret)}},
+            "publisher": {"kafka": kafka},
+            "ordering": self.ordering,
+            "http": {"host": "127.0.0.1", "port": 0},
+            **self._settings,
+        }
+        config.write_text(yaml.safe_dump(settings))
+        run = [sys.executable, "-m", "outbox_relay.cli.main", "run", "--config", str(config)]
+        return [run] * self.processes
+
+    def is_done(self) -> bool:
+        # Two probes of small indexes, not a count: asking must not become a part of the cost.
+        return bool(
+            self._one(
+                "SELECT NOT EXISTS (SELECT 1 FROM outbox.delivery WHERE state = 'CLAIMED')"
+                " AND NOT EXISTS (SELECT 1 FROM outbox.delivery"
+                " WHERE state = 'PENDING' AND hold = 'NONE')"
+                " AND NOT EXISTS (SELECT 1 FROM outbox.delivery"
+                " WHERE state = 'PENDING' AND hold IN ('TIME', 'SUSPECT'))"
+            )
+        )
+
+    def describe(self) -> Mapping[str, object]:
+        return {"ordering": self.ordering, "processes": self.processes, **self._settings}
