@@ -19,7 +19,9 @@ pytestmark = pytest.mark.pg
 REJECTED = (pg.RestrictViolation, pg.CheckViolation)
 
 
-def test_em_01_the_five_required_fields_are_there_also_when_no_relay_matches(outbox: Outbox) -> None:
+def test_em_01_the_five_required_fields_are_there_also_when_no_relay_matches(
+    outbox: Outbox,
+) -> None:
     outbox.register("others", ["payment.*"])
     event = outbox.event(outbox.emit("order.created"))
     assert event["relay"] is None
@@ -110,7 +112,9 @@ def test_em_12_a_producer_inserts_events(outbox: Outbox, producer: Any) -> None:
         "SELECT nextval('outbox.event_seq')",
     ],
 )
-def test_em_12_a_producer_can_do_nothing_else(outbox: Outbox, producer: Any, statement: str) -> None:
+def test_em_12_a_producer_can_do_nothing_else(
+    outbox: Outbox, producer: Any, statement: str
+) -> None:
     outbox.register()
     outbox.emit()
     with pytest.raises(pg.InsufficientPrivilege):
@@ -166,7 +170,7 @@ def test_em_27_headers_may_be_empty(outbox: Outbox, headers: object) -> None:
 
 def test_em_25_headers_keep_order_case_and_repetition(outbox: Outbox) -> None:
     relay = outbox.register()
-    pairs = [["B", "1"], ["a", ""], ["B", "ž"], ["n", None]]
+    pairs: list[list[str | None]] = [["B", "1"], ["a", ""], ["B", "ž"], ["n", None]]
     outbox.emit(headers=pairs)
     assert outbox.claim(relay)[0].headers == [tuple(p) for p in pairs]
 
@@ -296,7 +300,9 @@ def test_em_38_a_renewal_moves_the_lease_and_not_claimed_at(outbox: Outbox) -> N
 
 
 @pytest.mark.parametrize("end", ["publish", "retry", "dead"])
-def test_em_39_lc_13_the_claims_fields_are_cleared_however_it_ends(outbox: Outbox, end: str) -> None:
+def test_em_39_lc_13_the_claims_fields_are_cleared_however_it_ends(
+    outbox: Outbox, end: str
+) -> None:
     relay = outbox.register()
     event_id = outbox.emit()
     claims = outbox.claim(relay)

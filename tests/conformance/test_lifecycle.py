@@ -11,7 +11,7 @@ from psycopg import errors as pg
 from fixtures.made_settings import relay_settings
 from fixtures.outbox import Outbox
 from fixtures.relays import Broker, RunRelay
-from outbox_relay.model.attempt import Acked, Error, ErrorClass, Refused
+from outbox_relay.model.attempt import Acked, Error, ErrorClass, Outcome, Refused
 from outbox_relay.model.lifecycle import TRANSITIONS, State
 from outbox_relay.worker.reaper import Reaper, ReapReport
 from services import wait_until
@@ -68,7 +68,10 @@ def test_lc_01_only_the_six_transitions_pass(outbox: Outbox, before: State, afte
 def test_lc_01_a_delivery_starts_as_pending(outbox: Outbox, state: State) -> None:
     relay = outbox.register()
     columns = {
-        State.CLAIMED: ("claimed_at, claimed_by, claim_token, lease_until,", "now(), 'me', 1, now(),"),
+        State.CLAIMED: (
+            "claimed_at, claimed_by, claim_token, lease_until,",
+            "now(), 'me', 1, now(),",
+        ),
         State.PUBLISHED: ("published_at,", "now(),"),
         State.DEAD: ("", ""),
     }[state]
@@ -104,7 +107,7 @@ def test_lc_02_tc_08_the_publisher_is_given_only_what_is_claimed_by_us(
 
 def test_lc_06_tc_09_the_outcome_decides_the_state(outbox: Outbox, run_relay: RunRelay) -> None:
     broker = Broker()
-    answers = {
+    answers: dict[str, Outcome] = {
         "good": Acked("t[0]@1"),
         "bad": Refused(Error.of(ErrorClass.EVENT, "TOO_LARGE", "too large")),
         "later": Refused(Error.of(ErrorClass.TRANSIENT, "NO_TOPIC", "no topic")),
@@ -115,7 +118,9 @@ def test_lc_06_tc_09_the_outcome_decides_the_state(outbox: Outbox, run_relay: Ru
     run_relay(outbox.dsn, broker)
     wait_until(lambda: outbox.event(ids["good"])["state"] == "PUBLISHED", 20, "published")
     wait_until(lambda: outbox.event(ids["bad"])["state"] == "DEAD", 20, "dead at once")
-    later = wait_until(lambda: e if (e := outbox.event(ids["later"]))["last_error"] else None, 20, "")
+    later = wait_until(
+        lambda: e if (e := outbox.event(ids["later"]))["last_error"] else None, 20, ""
+    )
     assert later["state"] == "PENDING"
     assert outbox.event(ids["bad"])["attempts"] == 1
     assert outbox.event(ids["good"])["result"] == "t[0]@1"

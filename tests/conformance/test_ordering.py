@@ -9,41 +9,16 @@ from typing import Any
 import pytest
 
 from fixtures.made_settings import relay_settings
-from fixtures.outbox import LEASE, Outbox
+from fixtures.outbox import Holder, Outbox
 from fixtures.relays import Broker, RunRelay
 from outbox_relay.model.attempt import Acked, Error, ErrorClass, Refused
 from outbox_relay.model.event import Claim
 from outbox_relay.model.lifecycle import Hold, State
-from outbox_relay.store.deliveries import Wanted
-from outbox_relay.store.lanes import LANES, Lanes
+from outbox_relay.store.lanes import LANES
 from outbox_relay.worker.reaper import Reaper
 from services import wait_until
 
 pytestmark = pytest.mark.pg
-
-
-class Holder:
-    """A process of an ordered relay, by hand."""
-
-    def __init__(self, outbox: Outbox, relay: int, lanes: int = LANES, owner: str = "pod-1") -> None:
-        self.outbox, self.relay, self.owner = outbox, relay, owner
-        self.conn = outbox.connect(autocommit=True)
-        self._lanes = Lanes(self.conn, relay, owner, LEASE)
-        self.token = self._lanes.join()
-        self.lanes = self._lanes.acquire(self.token, lanes)
-
-    def claim(self, limit: int = 1000, suspects: bool = False, release: bool = True) -> list[Claim]:
-        wanted = Wanted(
-            limit=limit, lanes=self.lanes, floor=0, lane_limit=limit, suspects=suspects,
-            release=release,
-        )  # fmt: skip
-        deliveries = self.outbox.deliveries(self.relay, self.owner, LEASE, self.conn)
-        return deliveries.turn(None, wanted, self.token).claims
-
-    def expire(self) -> None:
-        self.outbox.sql(
-            "UPDATE outbox.holder SET expires_at = now() - interval '1 s' WHERE token = %s", self.token
-        )
 
 
 @pytest.fixture
@@ -91,13 +66,9 @@ def test_em_18_eight_producers_on_the_same_keys_commit_in_seq_order(outbox: Outb
             for _ in range(60):
                 key = f"k{rng.randrange(5)}"
                 # The event first, the business row after it: the outbox alone orders them.
-                row = conn.execute(
-                    "SELECT outbox.emit('a.b', '', %s)", (key,)
-                ).fetchone()
+                row = conn.execute("SELECT outbox.emit('a.b', '', %s)", (key,)).fetchone()
                 assert row is not None
-                conn.execute(
-                    "UPDATE witness SET n = n + 1 WHERE key = %s RETURNING n", (key,)
-                )
+                conn.execute("UPDATE witness SET n = n + 1 WHERE key = %s RETURNING n", (key,))
                 conn.execute(
                     "INSERT INTO log SELECT e.seq, w.n, w.key FROM outbox.event e, witness w"
                     " WHERE e.event_id = %s AND w.key = %s",
@@ -379,7 +350,5 @@ def test_oo_44_the_worker_blocks_the_key_of_a_dead_event(
     run_relay(outbox.dsn, broker, ordering="Key")
     wait_until(lambda: outbox.event(other)["state"] == "PUBLISHED", 20, "other keys go on")
     wait_until(lambda: outbox.event(poison)["state"] == "DEAD", 20, "the poison is dead")
-    wait_until(
-        lambda: all(outbox.event(b)["hold"] == "KEY" for b in behind), 20, "the key waits"
-    )
+    wait_until(lambda: all(outbox.event(b)["hold"] == "KEY" for b in behind), 20, "the key waits")
     assert outbox.event(poison)["hold"] == "DEAD"

@@ -55,6 +55,14 @@ class Mark(NamedTuple):
     horizon: int
 
 
+class Chores(NamedTuple):
+    """What is to be done besides claiming, in one look."""
+
+    overdue_claims: bool
+    expired_holders: bool
+    unmatched_events: bool
+
+
 class Turn(NamedTuple):
     claims: list[Claim]
     lost: list[int]
@@ -65,7 +73,7 @@ class Turn(NamedTuple):
 CLAIM = "SELECT * FROM outbox.claim(%s, %s, %s, %s, %s, %s, %s)"
 
 CLAIM_ORDERED = (
-    "SELECT * FROM outbox.claim_ordered(%s, %s, %s, %s::smallint[], %s, %s, %s, %s, %s, %s)"
+    "SELECT * FROM outbox.claim_ordered(%s, %s, %s, %s::smallint[], %s, %s, %s, %s, %s, %s, %s)"
     " ORDER BY seq"
 )
 
@@ -75,8 +83,6 @@ FAILED = "SELECT * FROM outbox.finish_failed(%s, %s, %s, %s, %s, %s, %s, %s, %s)
 
 RENEW = "SELECT outbox.renew(%s, %s, %s, %s)"
 
-RELEASE = "SELECT outbox.release_keys(%s, %s::smallint[], %s)"
-
 EXPIRE = "SELECT event_id FROM outbox.expire(%s, %s, %s::smallint[], %s, %s, %s, %s)"
 
 # last_value is read before our own transaction id is drawn: so whoever drew a seq up to it had
@@ -85,6 +91,14 @@ MARK = """
     SELECT last_value, pg_current_xact_id()::text::bigint,
            pg_snapshot_xmin(pg_current_snapshot())::text::bigint
       FROM outbox.event_seq
+"""
+
+CHORES = """
+    SELECT EXISTS (SELECT 1 FROM outbox.delivery
+                    WHERE relay_id = %(relay)s AND state = 'CLAIMED' AND lease_until < now()),
+           EXISTS (SELECT 1 FROM outbox.holder WHERE relay_id = %(relay)s AND expires_at < now()),
+           EXISTS (SELECT 1 FROM outbox.unmatched
+                    WHERE version < (SELECT max(version) FROM outbox.relay))
 """
 
 # The payload stays where it is: nobody publishes from here.
@@ -125,8 +139,6 @@ class Deliveries:
             if wanted is not None:
                 if wanted.mark:
                     marked = self._conn.execute(MARK, binary=True)
-                if wanted.release:
-                    self._conn.execute(RELEASE, (self._relay, list(wanted.lanes), wanted.limit))
                 claimed = self._send_claim(wanted, holder, durable=done is not None)
         for cursor in ends:
             lost.extend(seq for (seq,) in cursor)
@@ -177,6 +189,7 @@ class Deliveries:
                 self._lease,
                 wanted.floor,
                 wanted.suspects,
+                wanted.release,
                 durable,
             ),
         )
@@ -217,6 +230,12 @@ class Deliveries:
                 EXPIRE, (self._relay, self._owner, list(lanes), limit, floor, max_age, block)
             )
             return [str(event_id) for (event_id,) in rows]
+
+    def chores(self) -> Chores:
+        with translated():
+            row = self._conn.execute(CHORES, {"relay": self._relay}).fetchone()
+        assert row is not None
+        return Chores(*row)
 
     def overdue(self, limit: int, lanes: Sequence[int] | None = None) -> list[Claim]:
         """Claims whose lease ran out, or all claims in these lanes. Locked until the caller's

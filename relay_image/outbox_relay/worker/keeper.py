@@ -11,7 +11,7 @@ import threading
 from outbox_relay.errors import StoreError
 from outbox_relay.store.connection import Connection
 from outbox_relay.store.deliveries import Deliveries
-from outbox_relay.store.lanes import LANES, Lanes
+from outbox_relay.store.lanes import Lanes
 from outbox_relay.store.relays import route_unmatched
 from outbox_relay.worker.context import Context
 from outbox_relay.worker.reaper import Reaper
@@ -30,6 +30,7 @@ class Keeper:
         self._conn: Connection | None = None
         self._lease = context.settings.lease.total_seconds()
         self._due = {"renew": 0.0, "balance": 0.0, "chores": 0.0}
+        self._hungry = False  # fewer lanes than our share: somebody is about to let go of some
 
     def run(self, until: threading.Event) -> None:
         """Until the workers are done: their claims are renewed while they drain."""
@@ -61,9 +62,12 @@ class Keeper:
             self._conn = None
 
     def _nap(self) -> float:
-        busy = self._context.crew.is_busy
-        step = BALANCE_EVERY if busy and self._context.ordered else self._lease / 6
+        step = BALANCE_EVERY if self._is_lively() else self._lease / 6
         return min(step, self._lease / 6)
+
+    def _is_lively(self) -> bool:
+        """Is it worth a look every second whether lanes should move?"""
+        return self._context.ordered and (self._hungry or self._context.crew.is_busy)
 
     def _round(self) -> None:
         context = self._context
@@ -77,22 +81,25 @@ class Keeper:
             self._due["renew"] = now + third
             self._renew_lanes()
         if context.ordered and not context.stopping.is_set() and now >= self._due["balance"]:
-            self._due["balance"] = now + (BALANCE_EVERY if context.crew.is_busy else third)
             self._balance()
+            self._due["balance"] = now + (BALANCE_EVERY if self._is_lively() else third)
         if now >= self._due["chores"]:
             self._due["chores"] = now + max(SHORTEST_REAP, min(self._lease / 2, IDLE_CHORES))
             self._chores()
 
     def _chores(self) -> None:
         context = self._context
-        report = Reaper(self._connection(), context.relay, context.settings).reap()
-        if report.reaped:
+        found = self._deliveries().chores()
+        if found.overdue_claims or found.expired_holders:
+            report = Reaper(self._connection(), context.relay, context.settings).reap()
             context.metrics.reaped.inc(report.reaped)
             context.metrics.dead.inc(report.dead)
             context.crew.hint()
-        while route_unmatched(self._connection(), ROUTE_CHUNK) == ROUTE_CHUNK:
-            if context.stopping.is_set():
-                return
+        if found.unmatched_events:
+            while route_unmatched(self._connection(), ROUTE_CHUNK) == ROUTE_CHUNK:
+                if context.stopping.is_set():
+                    return
+            context.crew.hint()
 
     def _renew_lanes(self) -> None:
         context = self._context
@@ -122,8 +129,8 @@ class Keeper:
                 lanes.let_go(holder, surplus)
             else:  # still in flight: ours until a later round
                 context.crew.add(surplus)
+        self._hungry = len(context.crew.lanes) < shares.fair
         context.metrics.lanes.set(len(context.crew.lanes))
-        assert len(context.crew.lanes) <= LANES
 
     def _connection(self) -> Connection:
         if self._conn is None:

@@ -32,6 +32,7 @@ class Watermark:
         self._clock = clock
         self._marks: deque[tuple[int, int]] = deque()
         self._decided = 0
+        self._moving = True
         self._safe = 0
         self._ahead = 0
         self._marked_at = clock() - MARK_EVERY
@@ -40,7 +41,8 @@ class Watermark:
 
     @property
     def wants_mark(self) -> bool:
-        return self._clock() - self._marked_at >= MARK_EVERY
+        """While nothing comes there is nothing to move up to."""
+        return self._moving and self._clock() - self._marked_at >= MARK_EVERY
 
     def reset(self) -> None:
         """We look into other lanes than before: what we know does not hold for them."""
@@ -60,6 +62,7 @@ class Watermark:
         nothing was, or nobody looked), and what the database said, just before, about its
         transactions.
         """
+        self._moving = first is not None
         if mark is not None:
             self._marked_at = self._clock()
             self._marks.append((mark.seq, mark.xid))

@@ -115,36 +115,38 @@ CREATE FUNCTION outbox.wants(r outbox.relay, event_type text, tenant_id text) RE
              AND (r.patterns IS NULL OR event_type LIKE ANY (r.patterns))
              AND (r.tenants IS NULL OR coalesce(tenant_id = ANY (r.tenants), false)) $$;
 
--- One delivery per relay that wants the event, in the producer's transaction. `outbox.sentinel` is
+-- One delivery per relay that wants the event, in the producer's transaction; who is wanted by
+-- nobody is remembered. One statement, hence one view of who is registered: between two, a relay
+-- could register that the first does not serve and the second does not miss. `outbox.sentinel` is
 -- the reserved type of a record that is kept and never published.
 CREATE FUNCTION outbox.event_fans_out() RETURNS trigger
     LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
-    wanted_by_all boolean;
     listeners text[];
     listener text;
 BEGIN
-    INSERT INTO outbox.delivery (relay_id, seq, key_hash, lane, hold, available_at)
-    SELECT r.id, e.seq,
-           CASE r.ordering WHEN 'Key' THEN outbox.key_hash(e.ordering_key) END,
-           CASE r.ordering WHEN 'Key'
-                THEN outbox.lane_of(outbox.key_hash(e.ordering_key), e.seq) ELSE -1 END,
-           CASE WHEN e.available_at > now() THEN 'TIME' ELSE 'NONE' END::outbox.hold,
-           coalesce(e.available_at, now())
-      FROM arrived e JOIN outbox.relay r ON outbox.wants(r, e.event_type, e.tenant_id)
-     WHERE e.event_type <> 'outbox.sentinel';
-
-    SELECT coalesce(bool_or(r.patterns IS NULL AND r.tenants IS NULL), false),
-           array_agg(r.name) FILTER (WHERE r.notify)
-      INTO wanted_by_all, listeners FROM outbox.relay r WHERE r.active;
-    IF NOT wanted_by_all THEN
+    WITH served AS (
+        INSERT INTO outbox.delivery (relay_id, seq, key_hash, lane, hold, available_at)
+        SELECT r.id, e.seq,
+               CASE r.ordering WHEN 'Key' THEN outbox.key_hash(e.ordering_key) END,
+               CASE r.ordering WHEN 'Key'
+                    THEN outbox.lane_of(outbox.key_hash(e.ordering_key), e.seq) ELSE -1 END,
+               CASE WHEN e.available_at > now() THEN 'TIME' ELSE 'NONE' END::outbox.hold,
+               coalesce(e.available_at, now())
+          FROM arrived e JOIN outbox.relay r ON outbox.wants(r, e.event_type, e.tenant_id)
+         WHERE e.event_type <> 'outbox.sentinel'
+    ), missed AS (
         INSERT INTO outbox.unmatched (seq, version)
-        SELECT e.seq, (SELECT coalesce(max(version), 0) FROM outbox.relay)
+        SELECT e.seq, (SELECT coalesce(max(r.version), 0) FROM outbox.relay r)
           FROM arrived e
          WHERE e.event_type <> 'outbox.sentinel'
+           -- looked at once, not per event: where a relay wants everything there is no more to do
+           AND NOT (SELECT coalesce(bool_or(r.patterns IS NULL AND r.tenants IS NULL), false)
+                      FROM outbox.relay r WHERE r.active)
            AND NOT EXISTS (SELECT 1 FROM outbox.relay r
-                            WHERE outbox.wants(r, e.event_type, e.tenant_id));
-    END IF;
+                            WHERE outbox.wants(r, e.event_type, e.tenant_id))
+    )
+    SELECT array_agg(r.name) INTO listeners FROM outbox.relay r WHERE r.notify AND r.active;
     IF listeners IS NOT NULL THEN
         FOREACH listener IN ARRAY listeners LOOP
             PERFORM pg_notify('outbox', listener);  -- a hint, sent once per transaction

@@ -87,12 +87,47 @@ BEGIN
     END IF;
 END $$;
 
+-- Keys whose first waiting event waits for nobody any more go on. Returns how many events moved.
+CREATE FUNCTION outbox.release_keys(relay integer, lanes smallint[], row_limit integer)
+    RETURNS integer LANGUAGE plpgsql
+    SET enable_seqscan = off SET enable_bitmapscan = off
+    SET enable_hashjoin = off SET enable_mergejoin = off AS $$
+DECLARE
+    moved integer;
+BEGIN
+    WITH RECURSIVE parked AS (  -- the keys that have parked events, one probe each
+        (SELECT d.key_hash, d.lane FROM outbox.delivery d
+          WHERE d.relay_id = relay AND d.hold = 'KEY' ORDER BY d.key_hash LIMIT 1)
+        UNION ALL
+        SELECT n.key_hash, n.lane FROM parked p, LATERAL (
+            SELECT d.key_hash, d.lane FROM outbox.delivery d
+             WHERE d.relay_id = relay AND d.hold = 'KEY' AND d.key_hash > p.key_hash
+             ORDER BY d.key_hash LIMIT 1) n
+    ), freed AS (
+        SELECT p.key_hash FROM parked p, LATERAL (
+            SELECT h.hold FROM outbox.delivery h
+             WHERE h.relay_id = relay AND h.key_hash = p.key_hash AND h.hold <> 'NONE'
+             ORDER BY h.seq LIMIT 1) first
+         WHERE p.lane = ANY (lanes) AND first.hold = 'KEY'
+    )
+    UPDATE outbox.delivery d SET hold = 'TIME', available_at = greatest(d.available_at, now())
+     WHERE d.ctid = ANY (ARRAY(
+               SELECT n.ctid FROM freed f, LATERAL (
+                   SELECT w.ctid FROM outbox.delivery w
+                    WHERE w.relay_id = relay AND w.key_hash = f.key_hash AND w.hold = 'KEY'
+                    ORDER BY w.seq LIMIT row_limit) n))
+       AND d.hold::text = 'KEY';  -- as text, so that the index on 'KEY' is not walked instead
+    GET DIAGNOSTICS moved = ROW_COUNT;
+    RETURN moved;
+END $$;
+
 -- Claim in order: from the caller's own lanes only, in seq order, and nothing whose key has an
 -- earlier event that waits. `holder` proves that the lanes are still ours: whoever takes them over
 -- locks that row, so either this claim is committed before, or it finds nothing.
 CREATE FUNCTION outbox.claim_ordered(
     relay integer, holder bigint, owner text, lanes smallint[], row_limit integer,
-    lane_limit integer, lease interval, floor bigint, suspects boolean, durable boolean
+    lane_limit integer, lease interval, floor bigint, suspects boolean, release boolean,
+    durable boolean
 ) RETURNS SETOF outbox.claimed LANGUAGE plpgsql
     SET enable_seqscan = off SET enable_bitmapscan = off
     SET enable_hashjoin = off SET enable_mergejoin = off AS $$
@@ -103,6 +138,9 @@ DECLARE
     behind tid[];
     line_from bigint;
 BEGIN
+    IF release AND some_wait THEN
+        PERFORM outbox.release_keys(relay, lanes, row_limit);
+    END IF;
     suspects := suspects AND EXISTS (SELECT 1 FROM outbox.delivery d
                                       WHERE d.relay_id = relay AND d.state = 'PENDING'
                                         AND d.hold = 'SUSPECT' AND d.available_at <= now()
@@ -161,40 +199,6 @@ BEGIN
     IF free IS NOT NULL THEN
         RETURN QUERY SELECT * FROM outbox.take(owner, lease, free, line_from, durable);
     END IF;
-END $$;
-
--- Keys whose first waiting event waits for nobody any more go on. Returns how many events moved.
-CREATE FUNCTION outbox.release_keys(relay integer, lanes smallint[], row_limit integer)
-    RETURNS integer LANGUAGE plpgsql
-    SET enable_seqscan = off SET enable_bitmapscan = off
-    SET enable_hashjoin = off SET enable_mergejoin = off AS $$
-DECLARE
-    moved integer;
-BEGIN
-    WITH RECURSIVE parked AS (  -- the keys that have parked events, one probe each
-        (SELECT d.key_hash, d.lane FROM outbox.delivery d
-          WHERE d.relay_id = relay AND d.hold = 'KEY' ORDER BY d.key_hash LIMIT 1)
-        UNION ALL
-        SELECT n.key_hash, n.lane FROM parked p, LATERAL (
-            SELECT d.key_hash, d.lane FROM outbox.delivery d
-             WHERE d.relay_id = relay AND d.hold = 'KEY' AND d.key_hash > p.key_hash
-             ORDER BY d.key_hash LIMIT 1) n
-    ), freed AS (
-        SELECT p.key_hash FROM parked p, LATERAL (
-            SELECT h.hold FROM outbox.delivery h
-             WHERE h.relay_id = relay AND h.key_hash = p.key_hash AND h.hold <> 'NONE'
-             ORDER BY h.seq LIMIT 1) first
-         WHERE p.lane = ANY (lanes) AND first.hold = 'KEY'
-    )
-    UPDATE outbox.delivery d SET hold = 'TIME', available_at = greatest(d.available_at, now())
-     WHERE d.ctid = ANY (ARRAY(
-               SELECT n.ctid FROM freed f, LATERAL (
-                   SELECT w.ctid FROM outbox.delivery w
-                    WHERE w.relay_id = relay AND w.key_hash = f.key_hash AND w.hold = 'KEY'
-                    ORDER BY w.seq LIMIT row_limit) n))
-       AND d.hold::text = 'KEY';  -- as text, so that the index on 'KEY' is not walked instead
-    GET DIAGNOSTICS moved = ROW_COUNT;
-    RETURN moved;
 END $$;
 
 -- Published. Fenced by the claim's token: what was lost to another relay meanwhile is not touched

@@ -1,0 +1,280 @@
+"""
+Any sequence of what producers, relays, reapers and people do keeps the promises (LC-33).
+
+Two relays, one of them ordered and with two processes, on a real database; after every step the
+invariants are looked at, and in the end everything is drained and counted.
+"""
+
+from collections import defaultdict
+from datetime import timedelta
+from itertools import count
+from typing import Any
+
+import hypothesis.strategies as st
+import pytest
+from hypothesis import HealthCheck, settings
+from hypothesis.stateful import (
+    RuleBasedStateMachine,
+    initialize,
+    invariant,
+    precondition,
+    rule,
+    run_state_machine_as_test,
+)
+
+from fixtures.made_settings import relay_settings
+from fixtures.outbox import Holder, Outbox
+from outbox_relay.model.event import Claim
+from outbox_relay.model.lifecycle import Hold, State
+from outbox_relay.store.lanes import LANES
+from outbox_relay.worker.reaper import Reaper
+from services import Postgres
+
+NUMBERS = count(1)
+KEYS = st.sampled_from(["k1", "k2", "k3", None])
+
+
+class OutboxMachine(RuleBasedStateMachine):
+    server: Postgres
+    template: str
+
+    @initialize()
+    def start(self) -> None:
+        self.name = f"machine_{next(NUMBERS)}"
+        self.outbox = Outbox(self.server.create_database(self.name, self.template))
+        self.plain = self.outbox.register("plain")
+        self.ordered = self.outbox.register("ordered", ordering="Key")
+        self.holders = [
+            Holder(self.outbox, self.ordered, 128, "pod-1"),
+            Holder(self.outbox, self.ordered, 128, "pod-2"),
+        ]
+        self.flights: list[tuple[int, list[Claim], Holder | None]] = []
+        self.emitted: list[str] = []
+        self.attempts: dict[tuple[int, int], int] = {}
+        self.arrived: dict[str, list[int]] = defaultdict(list)
+        self.replayed: set[int] = set()
+
+    # What happens ---------------------------------------------------------------------------
+
+    @rule(key=KEYS, later=st.booleans(), many=st.integers(1, 4))
+    def emit(self, key: str | None, later: bool, many: int) -> None:
+        due = self.outbox.value("SELECT now() + interval '1 h'") if later else None
+        for _ in range(many):
+            event_id = self.outbox.emit(ordering_key=key, available_at=due, max_attempts=4)
+            self.emitted.append(str(event_id))
+
+    @rule(limit=st.integers(1, 5), suspects=st.booleans())
+    def claim_plain(self, limit: int, suspects: bool) -> None:
+        claims = self.outbox.claim(self.plain, limit, suspects=suspects)
+        assert len(claims) <= limit
+        if claims:
+            self.flights.append((self.plain, claims, None))
+
+    @rule(which=st.integers(0, 1), limit=st.integers(1, 5), suspects=st.booleans())
+    def claim_ordered(self, which: int, limit: int, suspects: bool) -> None:
+        holder = self.holders[which]
+        if any(flight[2] is holder for flight in self.flights):
+            return  # a process finalises its batch before it looks into the same lanes again
+        claims = holder.claim(limit, suspects)
+        assert len(claims) <= limit
+        if claims:
+            self.flights.append((self.ordered, claims, holder))
+
+    @precondition(lambda self: self.flights)
+    @rule(data=st.data(), outcome=st.sampled_from(["publish", "retry", "later", "dead", "return"]))
+    def finish(self, data: Any, outcome: str) -> None:
+        relay, claims, _ = self.flights.pop(data.draw(st.integers(0, len(self.flights) - 1)))
+        self.end(relay, claims, outcome)
+
+    @precondition(lambda self: self.flights)
+    @rule(data=st.data())
+    def crash(self, data: Any) -> None:
+        """A pod dies with a batch in flight; somebody notices."""
+        relay, claims, holder = self.flights.pop(data.draw(st.integers(0, len(self.flights) - 1)))
+        published = data.draw(st.booleans())
+        if published:  # after the publish, before it was written down
+            self.note(relay, claims)
+        if holder is None:
+            self.outbox.sql(
+                "UPDATE outbox.delivery SET lease_until = now() WHERE claim_token = %s",
+                claims[0].token,
+            )
+        else:
+            holder.expire()
+        self.reap(relay)
+        if holder is not None:
+            self.holders[self.holders.index(holder)] = Holder(
+                self.outbox, relay, LANES, holder.owner
+            )
+        if data.draw(st.booleans()):  # it was only frozen, and wakes up
+            assert len(self.lost(relay, claims)) == len(claims)
+
+    @rule(which=st.sampled_from(["plain", "ordered"]))
+    def reap_for_nothing(self, which: str) -> None:
+        before = self.outbox.sql("SELECT d::text FROM outbox.delivery d ORDER BY relay_id, seq")
+        self.reap(self.plain if which == "plain" else self.ordered)
+        after = self.outbox.sql("SELECT d::text FROM outbox.delivery d ORDER BY relay_id, seq")
+        assert after == before
+
+    @rule()
+    def time_passes(self) -> None:
+        """What was to come later is due."""
+        self.outbox.sql("UPDATE outbox.delivery SET available_at = now() WHERE hold <> 'NONE'"
+                        " AND state = 'PENDING'")  # fmt: skip
+
+    @rule(relay=st.sampled_from(["plain", "ordered"]), reset=st.booleans())
+    def replay_one(self, relay: str, reset: bool) -> None:
+        rows = self.outbox.sql(
+            "UPDATE outbox.delivery d SET state = 'PENDING', hold = 'TIME', available_at = now(),"
+            " previous_published_at = coalesce(published_at, previous_published_at),"
+            " published_at = NULL, attempts_base = CASE WHEN %s THEN attempts ELSE attempts_base END"
+            " WHERE (relay_id, seq) = (SELECT relay_id, d.seq FROM outbox.delivery d"
+            "  JOIN outbox.relay r ON r.id = d.relay_id"
+            "  WHERE r.name = %s AND state IN ('PUBLISHED', 'DEAD') ORDER BY seq LIMIT 1)"
+            " RETURNING seq",
+            reset,
+            relay,
+        )
+        self.replayed.update(seq for (seq,) in rows)
+
+    # What is true after every step ------------------------------------------------------------
+
+    @invariant()
+    def every_event_has_one_delivery_per_relay(self) -> None:
+        if not hasattr(self, "outbox"):
+            return
+        counts = self.outbox.sql(
+            "SELECT relay_id, count(*), count(DISTINCT seq) FROM outbox.delivery GROUP BY 1"
+        )
+        assert all(n == distinct == len(self.emitted) for _, n, distinct in counts)
+
+    @invariant()
+    def attempts_only_grow(self) -> None:
+        if not hasattr(self, "outbox"):
+            return
+        for relay, seq, attempts in self.outbox.sql(
+            "SELECT relay_id, seq, attempts FROM outbox.delivery"
+        ):
+            assert attempts >= self.attempts.get((relay, seq), 0)
+            self.attempts[relay, seq] = attempts
+
+    @invariant()
+    def claims_are_what_is_in_flight(self) -> None:
+        if not hasattr(self, "outbox"):
+            return
+        claimed = self.outbox.sql(
+            "SELECT relay_id, seq FROM outbox.delivery WHERE state = 'CLAIMED' ORDER BY 1, 2"
+        )
+        assert claimed == sorted((r, c.seq) for r, claims, _ in self.flights for c in claims)
+
+    @invariant()
+    def nothing_overtook_within_a_key(self) -> None:
+        for key, seqs in getattr(self, "arrived", {}).items():
+            assert seqs == sorted(seqs), f"{key}: {seqs}"
+
+    @invariant()
+    def no_held_key_is_in_two_hands(self) -> None:
+        if not hasattr(self, "outbox"):
+            return
+        twice = self.outbox.sql(
+            "SELECT lane FROM outbox.delivery WHERE relay_id = %s AND state = 'CLAIMED'"
+            " GROUP BY lane HAVING count(DISTINCT claimed_by) > 1",
+            self.ordered,
+        )
+        assert twice == []
+
+    # In the end -------------------------------------------------------------------------------
+
+    def teardown(self) -> None:
+        if not hasattr(self, "outbox"):
+            return
+        try:
+            while self.flights:
+                relay, claims, _ = self.flights.pop()
+                self.end(relay, claims, "publish")
+            for turn in range(300):
+                self.time_passes()
+                left = self.outbox.value(
+                    "SELECT count(*) FROM outbox.delivery WHERE state = 'PENDING'"
+                )
+                if left == 0:
+                    break
+                if claims := self.outbox.claim(self.plain, suspects=turn % 2 == 0):
+                    self.end(self.plain, claims, "publish")
+                for holder in self.holders:
+                    if claims := holder.claim(suspects=turn % 2 == 0):
+                        self.end(self.ordered, claims, "publish")
+            stuck = self.outbox.sql(
+                "SELECT key_hash FROM outbox.delivery d WHERE state = 'PENDING' AND NOT EXISTS"
+                " (SELECT 1 FROM outbox.delivery b WHERE b.relay_id = d.relay_id"
+                "   AND b.key_hash = d.key_hash AND b.hold = 'DEAD' AND b.seq < d.seq)"
+            )
+            assert stuck == [], "something waits for nobody"
+            self.nothing_overtook_within_a_key()
+        finally:
+            self.outbox.close()
+            self.server.drop_database(self.name)
+
+    # ------------------------------------------------------------------------------------------
+
+    def end(self, relay: int, claims: list[Claim], outcome: str) -> None:
+        if outcome == "publish":
+            self.note(relay, claims)
+            assert self.outbox.publish(relay, claims) == []
+            return
+        first, rest = claims[:1], claims[1:]
+        ordered = relay == self.ordered
+        if outcome == "dead":
+            hold = Hold.DEAD if ordered and first[0].ordering_key else Hold.NONE
+            self.outbox.fail(relay, first, State.DEAD, hold=hold)
+        else:
+            delay = {"later": 3600.0, "retry": 0.0, "return": 0.0}[outcome]
+            self.outbox.fail(relay, first, delay=delay, refund=outcome == "return")
+        if rest:  # behind a failure: given back
+            key = first[0].ordering_key
+            mates = [c for c in rest if ordered and key is not None and c.ordering_key == key]
+            others = [c for c in rest if c not in mates]
+            if mates:
+                self.outbox.fail(relay, mates, hold=Hold.KEY, refund=True)
+            if others:
+                self.outbox.fail(relay, others, refund=True)
+
+    def note(self, relay: int, claims: list[Claim]) -> None:
+        """They reached the broker: the first time of each counts for the order."""
+        if relay != self.ordered:
+            return
+        for claim in claims:
+            if claim.ordering_key and claim.seq not in self.replayed:
+                seen = self.arrived[claim.ordering_key]
+                if claim.seq not in seen:
+                    seen.append(claim.seq)
+
+    def lost(self, relay: int, claims: list[Claim]) -> list[int]:
+        return self.outbox.publish(relay, claims)
+
+    def reap(self, relay: int) -> None:
+        ordering = "Key" if relay == self.ordered else "None"
+        policy = {"baseDelay": "10ms", "maxDelay": "10ms", "jitter": 0}
+        Reaper(
+            self.outbox.conn,
+            relay,
+            relay_settings(ordering=ordering, retry=policy, lease=timedelta(minutes=1)),
+        ).reap()
+
+
+@pytest.mark.pg
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+def test_lc_33_oo_17_oo_32_any_history_keeps_the_promises(
+    postgres: Postgres, migrated_template: str
+) -> None:
+    OutboxMachine.server, OutboxMachine.template = postgres, migrated_template
+    run_state_machine_as_test(
+        OutboxMachine,
+        settings=settings(
+            max_examples=40,
+            stateful_step_count=40,
+            deadline=None,
+            suppress_health_check=list(HealthCheck),
+        ),
+    )

@@ -1,0 +1,125 @@
+"""The judgement: which outcome leads to which state, and when it is tried again."""
+
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+
+from outbox_relay.model.attempt import Error, ErrorClass, Refused, Unsent, without_secrets
+from outbox_relay.model.event import Claim
+from outbox_relay.model.lifecycle import Hold, State
+from outbox_relay.model.retry import Override, Retry, judge, judge_crash
+
+NOW = datetime(2026, 1, 1, tzinfo=UTC)
+
+
+def claim(**fields: Any) -> Claim:
+    values: dict[str, Any] = dict.fromkeys(Claim._fields)
+    values |= {
+        "seq": 1, "token": 2, "claimed_at": NOW, "created_at": NOW, "attempts": 1,
+        "attempts_base": 0, "crashes": 0, "lane": -1, "event_id": "e", "event_type": "a.b",
+        "payload": b"",
+    }  # fmt: skip
+    return Claim(**{**values, **fields})
+
+
+def refused(kind: ErrorClass = ErrorClass.TRANSIENT) -> Refused:
+    return Refused(Error.of(kind, "CODE", "text"))
+
+
+def test_ce_15_delays_double_without_jitter() -> None:
+    policy = Retry(jitter=0.0)
+    assert [policy.delay("a.b", n, 0.5) for n in (1, 2, 3, 4)] == [2, 4, 8, 16]
+
+
+def test_oo_34_delays_grow_to_the_cap_and_jitter_stays_within_bounds() -> None:
+    policy = Retry(jitter=0.2)
+    for n in range(1, 80):
+        exact = min(300.0, 2.0 * 2.0 ** (n - 1))
+        for chance in (0.0, 0.3, 0.999):
+            delay = policy.delay("a.b", n, chance)
+            assert 0 < delay <= 300.0
+            assert exact * 0.8 - 1e-6 <= delay <= exact * 1.2 + 1e-6
+
+
+def test_oo_04_a_delay_is_never_zero() -> None:
+    policy = Retry(base_delay=timedelta(0), jitter=1.0)
+    assert policy.delay("a.b", 1, 0.0) > 0
+
+
+@pytest.mark.parametrize(
+    ("event_type", "attempts", "delay"),
+    [("email.send", 4, 2), ("api.call", 6, 1), ("sor.write", 2, 5), ("order.paid", 10, 2)],
+)
+def test_ce_16_overrides_change_count_and_delay(event_type: str, attempts: int, delay: int) -> None:
+    policy = Retry(
+        jitter=0.0,
+        overrides=(
+            Override("email.*", 4, timedelta(seconds=2)),
+            Override("api.*", 6, timedelta(seconds=1)),
+            Override("sor.*", 2, timedelta(seconds=5)),
+        ),
+    )
+    assert policy.delay(event_type, 1, 0.5) == delay
+    last = judge(refused(), claim(event_type=event_type, attempts=attempts), policy, 0.5)
+    before = judge(refused(), claim(event_type=event_type, attempts=attempts - 1), policy, 0.5)
+    assert (before.state, last.state) == (State.PENDING, State.DEAD)
+
+
+def test_ce_17_an_events_own_limit_wins() -> None:
+    policy = Retry(overrides=(Override("a.*", 9),))
+    verdict = judge(refused(), claim(attempts=2, max_attempts=2), policy, 0.5)
+    assert verdict.state is State.DEAD
+
+
+def test_oo_33_a_permanent_error_is_dead_at_once_and_a_transient_one_is_not() -> None:
+    assert judge(refused(ErrorClass.EVENT), claim(), Retry(), 0.5).state is State.DEAD
+    verdict = judge(refused(), claim(), Retry(), 0.5)
+    assert (verdict.state, verdict.hold, verdict.refund) == (State.PENDING, Hold.TIME, False)
+
+
+def test_an_outage_never_kills_and_costs_nothing() -> None:
+    worn = claim(attempts=10_000, created_at=NOW - timedelta(days=400))
+    policy = Retry(max_age=timedelta(days=1))
+    verdict = judge(refused(ErrorClass.OUTAGE), worn, policy, 0.5)
+    assert (verdict.state, verdict.refund, verdict.delay) == (State.PENDING, True, 300.0)
+
+
+def test_what_was_not_sent_is_given_back_for_nothing() -> None:
+    verdict = judge(Unsent("behind"), claim(attempts=99), Retry(), 0.5)
+    assert (verdict.state, verdict.refund, verdict.delay, verdict.error) == (
+        State.PENDING, True, 0.0, None,
+    )  # fmt: skip
+
+
+def test_tc_28_the_budget_is_counted_from_the_base() -> None:
+    replayed = claim(attempts=25, attempts_base=24)
+    assert judge(refused(), replayed, Retry(max_attempts=2), 0.5).state is State.PENDING
+    again = claim(attempts=26, attempts_base=24)
+    assert judge(refused(), again, Retry(max_attempts=2), 0.5).state is State.DEAD
+
+
+def test_in_a_crash_the_crowd_is_not_blamed_and_the_lonely_one_is() -> None:
+    policy = Retry(max_crashes=3)
+    verdicts = [judge_crash(claim(crashes=n, attempts=n + 1), policy, 0.5) for n in range(5)]
+    assert [v.state for v in verdicts] == [State.PENDING] * 4 + [State.DEAD]
+    assert [v.refund for v in verdicts[:4]] == [True, True, False, False]
+    assert all(v.hold is Hold.SUSPECT for v in verdicts[:4])
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "sasl.password=hunter2 rejected",
+        "postgresql://user:hunter2@db/x is down",
+        'authorization: "hunter2"',
+        "PASSWORD = 'hunter2'",
+        "api_key: hunter2",
+    ],
+)
+def test_oo_27_errors_carry_no_secret_and_are_bounded(text: str) -> None:
+    assert "hunter2" not in without_secrets(text)
+    error = Error.of(ErrorClass.TRANSIENT, "C" * 300, text + "x" * 5000)
+    assert "hunter2" not in error.text
+    assert len(error.text) <= 500
+    assert len(error.code) <= 100
