@@ -127,7 +127,8 @@ class OutboxMachine(RuleBasedStateMachine):
         rows = self.outbox.sql(
             "UPDATE outbox.delivery d SET state = 'PENDING', hold = 'TIME', available_at = now(),"
             " previous_published_at = coalesce(published_at, previous_published_at),"
-            " published_at = NULL, attempts_base = CASE WHEN %s THEN attempts ELSE attempts_base END"
+            " published_at = NULL,"
+            " attempts_base = CASE WHEN %s THEN attempts ELSE attempts_base END"
             " WHERE (relay_id, seq) = (SELECT relay_id, d.seq FROM outbox.delivery d"
             "  JOIN outbox.relay r ON r.id = d.relay_id"
             "  WHERE r.name = %s AND state IN ('PUBLISHED', 'DEAD') ORDER BY seq LIMIT 1)"

@@ -253,7 +253,7 @@ BEGIN
     END IF;
     RAISE EXCEPTION 'outbox: % of outbox.delivery is not allowed: its event would be lost to the relay',
         TG_OP USING ERRCODE = 'restrict_violation',
-        HINT = 'An event that must not go out is declared dead: outbox-relay dead EVENT --reason ...';
+        HINT = 'An event that must not go out is declared dead: outbox-relay declare-dead EVENT --reason ...';
 END $$;
 CREATE TRIGGER delivery_is_kept BEFORE DELETE ON outbox.delivery
     FOR EACH ROW EXECUTE FUNCTION outbox.delivery_is_kept();

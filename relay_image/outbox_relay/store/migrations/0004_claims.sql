@@ -123,7 +123,7 @@ END $$;
 
 -- Claim in order: from the caller's own lanes only, in seq order, and nothing whose key has an
 -- earlier event that waits. `holder` proves that the lanes are still ours: whoever takes them over
--- locks that row, so either this claim is committed before, or it finds nothing.
+-- locks that row, so either this claim is committed before, or it finds the row gone.
 CREATE FUNCTION outbox.claim_ordered(
     relay integer, holder bigint, owner text, lanes smallint[], row_limit integer,
     lane_limit integer, lease interval, floor bigint, suspects boolean, release boolean,
@@ -132,19 +132,38 @@ CREATE FUNCTION outbox.claim_ordered(
     SET enable_seqscan = off SET enable_bitmapscan = off
     SET enable_hashjoin = off SET enable_mergejoin = off AS $$
 DECLARE
-    some_wait boolean := EXISTS (SELECT 1 FROM outbox.delivery d
-        WHERE d.relay_id = relay AND d.hold <> 'NONE' AND d.key_hash IS NOT NULL);
+    some_wait boolean;
     free tid[];
     behind tid[];
     line_from bigint;
 BEGIN
-    IF release AND some_wait THEN
+    IF release AND EXISTS (SELECT 1 FROM outbox.delivery d
+                            WHERE d.relay_id = relay AND d.hold = 'KEY') THEN
         PERFORM outbox.release_keys(relay, lanes, row_limit);
     END IF;
     suspects := suspects AND EXISTS (SELECT 1 FROM outbox.delivery d
                                       WHERE d.relay_id = relay AND d.state = 'PENDING'
                                         AND d.hold = 'SUSPECT' AND d.available_at <= now()
                                         AND d.lane = ANY (lanes));
+    IF NOT suspects
+       AND NOT EXISTS (SELECT 1 FROM outbox.delivery d
+                        WHERE d.relay_id = relay AND d.state = 'PENDING' AND d.hold = 'TIME'
+                          AND d.available_at <= now() AND d.lane = ANY (lanes))
+       AND NOT EXISTS (SELECT 1 FROM unnest(lanes) AS own (lane), LATERAL (
+                           SELECT 1 FROM outbox.delivery d
+                            WHERE d.relay_id = relay AND d.lane = own.lane
+                              AND d.state = 'PENDING' AND d.hold = 'NONE' AND d.seq > floor
+                            LIMIT 1) l) THEN
+        RETURN;  -- a look that finds nothing writes nothing
+    END IF;
+    -- Before anything is chosen: whoever changes a key by hand locks this row too, so that what we
+    -- choose below is in the order that they left.
+    PERFORM 1 FROM outbox.holder h WHERE h.token = holder AND h.expires_at > now() FOR SHARE;
+    IF NOT FOUND THEN
+        RETURN;
+    END IF;
+    some_wait := EXISTS (SELECT 1 FROM outbox.delivery d
+                          WHERE d.relay_id = relay AND d.hold <> 'NONE' AND d.key_hash IS NOT NULL);
     WITH due AS MATERIALIZED (
         SELECT d.ctid, d.seq, d.key_hash, d.crashes, d.hold FROM outbox.delivery d
          WHERE d.relay_id = relay AND d.state = 'PENDING'
@@ -176,10 +195,6 @@ BEGIN
                EXISTS (SELECT 1 FROM barrier b
                         WHERE b.key_hash = c.key_hash AND b.seq < c.seq) AS waits
           FROM candidate c
-    ), proof AS (
-        SELECT 1 FROM outbox.holder h
-         WHERE h.token = holder AND h.expires_at > now() AND EXISTS (SELECT 1 FROM candidate)
-           FOR SHARE
     )
     SELECT CASE
              WHEN NOT suspects THEN array_agg(j.ctid ORDER BY j.seq) FILTER (WHERE NOT j.waits)
@@ -191,7 +206,7 @@ BEGIN
            array_agg(j.ctid) FILTER (WHERE j.waits AND j.hold <> 'SUSPECT'),
            (SELECT min(l.seq) FROM line l)
       INTO free, behind, line_from
-      FROM judged j WHERE EXISTS (SELECT 1 FROM proof);
+      FROM judged j;
     IF behind IS NOT NULL THEN  -- out of the line, so that nobody steps over them again and again
         UPDATE outbox.delivery d SET hold = 'KEY'
          WHERE d.ctid = ANY (behind) AND d.state = 'PENDING';

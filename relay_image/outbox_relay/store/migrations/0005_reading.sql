@@ -11,8 +11,8 @@ SELECT e.seq, e.event_id, e.event_type, e.payload, e.content_type, e.headers, e.
        d.claimed_by, d.lease_until, d.published_at, d.previous_published_at, d.last_error,
        d.result, d.replay_id, d.crashes
   FROM outbox.event e
-  LEFT JOIN outbox.delivery d ON d.seq = e.seq
-  LEFT JOIN outbox.relay r ON r.id = d.relay_id;
+  -- by way of the relays, because deliveries are keyed by (relay, seq)
+  LEFT JOIN (outbox.relay r JOIN outbox.delivery d ON d.relay_id = r.id) ON d.seq = e.seq;
 COMMENT ON VIEW outbox.events IS
     'Every event with its state per relay; relay is NULL while no relay wants the event.';
 

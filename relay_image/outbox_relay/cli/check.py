@@ -1,0 +1,95 @@
+"""`check`: would events get from this database to this broker? Every answer with its cure."""
+
+import time
+from collections.abc import Sequence
+from datetime import timedelta
+from fnmatch import fnmatchcase
+
+import click
+
+from outbox_relay.cli.options import Source, as_duration, output_option, with_source
+from outbox_relay.cli.output import clean, print_json
+from outbox_relay.contract.settings import RelaySettings
+from outbox_relay.errors import OutboxError, StoreError
+from outbox_relay.store.findings import Finding, judge
+from outbox_relay.store.health import EventKind, event_kinds, gather
+
+PAUSE = 1.0
+
+
+@click.command()
+@with_source
+@click.option(
+    "--wait",
+    callback=as_duration,
+    default="0s",
+    metavar="DURATION",
+    help="Try again until it passes, for at most this long.",
+)
+@output_option
+@click.pass_context
+def check(ctx: click.Context, source: Source, wait: timedelta, output: str) -> None:
+    """Say what is right and wrong between the database and the broker.
+
+    With --config the broker and its topics are looked at too. Exit code 1 where something would
+    stop delivery (fail); a warning does not.
+    """
+    deadline = time.monotonic() + wait.total_seconds()
+    findings = look(source)
+    while any(f.level == "fail" for f in findings) and time.monotonic() < deadline:
+        time.sleep(PAUSE)
+        findings = look(source)
+    passed = all(f.level != "fail" for f in findings)
+    if output == "json":
+        print_json({"ok": passed, "findings": [f._asdict() for f in findings]})
+    else:
+        for finding in findings:
+            click.echo(f"{finding.level:4}  {finding.check}: {clean(finding.text)}")
+            if finding.cure:
+                click.echo(f"      cure: {clean(finding.cure)}")
+    ctx.exit(0 if passed else 1)
+
+
+def look(source: Source) -> list[Finding]:
+    kinds: list[EventKind] = []
+    try:
+        with source.work("outbox-check") as conn:
+            facts = gather(conn)
+            findings = [Finding("ok", "database", "connected"), *judge(facts, source.settings)]
+            if facts.schema and not facts.missing:
+                kinds = event_kinds(conn)
+    except StoreError as error:
+        cure = "check the DSN, the network and pg_hba.conf; is the server up?"
+        findings = [Finding("fail", "database", str(error), cure)]
+    if source.settings is not None:
+        findings += look_at_broker(source.settings, kinds)
+    return findings
+
+
+def look_at_broker(settings: RelaySettings, kinds: Sequence[EventKind]) -> list[Finding]:
+    # Here and not above: nothing but this needs the broker's client.
+    from outbox_relay.publishers.kafka_check import check_kafka
+    from outbox_relay.publishers.kafka_messages import topics_for
+
+    kafka = settings.publisher.kafka
+    assert kafka is not None
+    try:
+        topics = topics_for(kafka, (k._asdict() for k in subscribed(settings, kinds)))
+        found = check_kafka(kafka, sorted(topics))
+        return [Finding(level, "kafka", text) for level, text in found]
+    except OutboxError as error:
+        return [Finding("fail", "kafka", str(error))]
+
+
+def subscribed(settings: RelaySettings, kinds: Sequence[EventKind]) -> list[EventKind]:
+    """Of the kinds that were seen lately those that this relay gets, and the types it names."""
+    wanted, tenants = settings.subscription.event_types, settings.subscription.tenants
+    seen = [
+        kind
+        for kind in kinds
+        if any(fnmatchcase(kind.event_type, pattern) for pattern in wanted)
+        and (tenants is None or kind.tenant_id in tenants)
+    ]
+    known = {kind.event_type for kind in seen}
+    named = [EventKind(t, None, None) for t in wanted if "*" not in t and t not in known]
+    return seen + named

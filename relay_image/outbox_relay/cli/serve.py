@@ -1,0 +1,58 @@
+"""`migrate`, `run`, `reap`, `validate`: what runs in pods. Heavy rooms are entered when needed."""
+
+from pathlib import Path
+
+import click
+
+from outbox_relay.cli.options import Source, config_option, with_source
+from outbox_relay.contract.settings import load
+
+
+@click.command()
+@with_source
+def migrate(source: Source) -> None:
+    """Create the outbox schema, or bring it up to date.
+
+    Repeating it changes nothing, and several at once are safe. A schema that is newer than this
+    program is left alone.
+    """
+    from outbox_relay.store.migrate import migrate as bring_up_to_date
+
+    report = bring_up_to_date(source.dsn)
+    if not report.applied:
+        click.echo(f"nothing to do (version {report.after})")
+        return
+    for name in report.applied:
+        click.echo(f"applied {name}")
+    click.echo(f"the schema has version {report.after} now (was {report.before or 'not there'})")
+
+
+@click.command()
+@config_option
+@click.pass_context
+def run(ctx: click.Context, config: Path) -> None:
+    """Publish events until SIGTERM; as many processes as wanted.
+
+    SIGTERM stops claiming, finishes what is in flight and gives the rest back.
+    """
+    from outbox_relay.worker.relay import run as run_relay
+
+    ctx.exit(run_relay(load(config)))
+
+
+@click.command()
+@config_option
+def reap(config: Path) -> None:
+    """Take back, once, what relays that died had claimed; for a CronJob."""
+    from outbox_relay.worker.reaper import reap_once
+
+    report = reap_once(load(config))
+    click.echo(f"taken back: {report.reaped}, of them dead: {report.dead}")
+
+
+@click.command()
+@config_option
+def validate(config: Path) -> None:
+    """Check relay.yaml without connecting to anything."""
+    settings = load(config)
+    click.echo(f"{config}: fine (relay {settings.name!r})")

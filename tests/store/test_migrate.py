@@ -1,0 +1,142 @@
+"""The schema comes, stays, and is not overtaken."""
+
+import threading
+
+import psycopg
+import pytest
+
+from outbox_relay.errors import (
+    SchemaMissing,
+    SchemaTooNew,
+    SettingsError,
+    StoreError,
+    StoreUnavailable,
+)
+from outbox_relay.store.connection import connect
+from outbox_relay.store.migrate import KNOWN, migrate, migrations, require_current
+from services import Postgres, scratch
+
+pytestmark = pytest.mark.pg
+
+
+def fingerprint(dsn: str) -> list[tuple[object, ...]]:
+    with psycopg.connect(dsn) as conn:
+        return conn.execute(
+            "SELECT c.relname::text, c.oid, c.relfilenode FROM pg_class c"
+            " JOIN pg_namespace n ON n.oid = c.relnamespace WHERE n.nspname = 'outbox'"
+            " UNION ALL SELECT p.proname::text, p.oid, 0 FROM pg_proc p"
+            " JOIN pg_namespace n ON n.oid = p.pronamespace WHERE n.nspname = 'outbox'"
+            " ORDER BY 1, 2"
+        ).fetchall()
+
+
+def test_ek_21_an_empty_database_gets_the_schema_and_a_second_run_changes_nothing(
+    empty_database: str,
+) -> None:
+    report = migrate(empty_database)
+    assert (report.before, report.after) == (0, KNOWN)
+    assert len(report.applied) == len(migrations())
+    before = fingerprint(empty_database)
+    assert migrate(empty_database).applied == []
+    assert fingerprint(empty_database) == before
+
+
+def test_ek_21_every_older_version_comes_to_the_current_one(empty_database: str) -> None:
+    reference = migrate(empty_database)
+    with psycopg.connect(empty_database, autocommit=True) as conn:
+        functions = (
+            "SELECT count(*) FROM pg_proc p JOIN pg_namespace n ON n.oid = p.pronamespace"
+            " WHERE nspname = 'outbox'"
+        )
+        wanted = conn.execute(functions).fetchone()
+        for stop in range(1, KNOWN):
+            conn.execute("DROP SCHEMA outbox CASCADE")
+            conn.execute("CREATE SCHEMA outbox")
+            conn.execute(
+                "CREATE TABLE outbox.schema_version (version int PRIMARY KEY, name text NOT NULL,"
+                " checksum text NOT NULL, applied_at timestamptz DEFAULT now(),"
+                " applied_by text DEFAULT current_user)"
+            )
+            for migration in migrations()[:stop]:
+                conn.execute(migration.sql.encode())
+                conn.execute(
+                    "INSERT INTO outbox.schema_version (version, name, checksum)"
+                    " VALUES (%s, %s, %s)",
+                    (migration.version, migration.name, migration.checksum),
+                )
+            report = migrate(empty_database)
+            assert (report.before, report.after) == (stop, reference.after)
+            assert conn.execute(functions).fetchone() == wanted
+
+
+def test_two_at_once_are_safe(empty_database: str) -> None:
+    reports = []
+    errors = []
+
+    def run() -> None:
+        try:
+            reports.append(migrate(empty_database))
+        except Exception as error:
+            errors.append(error)
+
+    threads = [threading.Thread(target=run) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert errors == []
+    assert sorted(len(r.applied) for r in reports) == [0, 0, 0, len(migrations())]
+
+
+def test_a_database_newer_than_the_program_is_refused_and_untouched(database: str) -> None:
+    with psycopg.connect(database, autocommit=True) as conn:
+        conn.execute(
+            "INSERT INTO outbox.schema_version (version, name, checksum) VALUES (9999, 'x', 'x')"
+        )
+    before = fingerprint(database)
+    with pytest.raises(SchemaTooNew, match=r"9999.*newer outbox-relay"):
+        migrate(database)
+    assert fingerprint(database) == before
+    with connect(database, "test") as own, pytest.raises(SchemaTooNew):
+        require_current(own)
+
+
+def test_a_relay_on_a_database_without_a_schema_says_what_to_run(empty_database: str) -> None:
+    with connect(empty_database, "test") as conn, pytest.raises(SchemaMissing, match="migrate"):
+        require_current(conn)
+
+
+def test_a_database_that_is_behind_is_told_apart(database: str) -> None:
+    with psycopg.connect(database, autocommit=True) as conn:
+        conn.execute("DELETE FROM outbox.schema_version WHERE version = %s", (KNOWN,))
+    with connect(database, "test") as own, pytest.raises(StoreError, match="migrate"):
+        require_current(own)
+
+
+@pytest.mark.parametrize(
+    ("dsn", "error", "says"),
+    [
+        ("nonsense", SettingsError, "malformed"),
+        ("host=127.0.0.1 port=1 user=x password=hunter2 dbname=y", StoreUnavailable, "PostgreSQL"),
+    ],
+)
+def test_a_bad_address_is_a_clear_error_without_the_password(
+    dsn: str, error: type[Exception], says: str
+) -> None:
+    with pytest.raises(error, match=says) as caught:
+        migrate(dsn)
+    assert "hunter2" not in str(caught.value)
+
+
+def test_without_the_right_to_make_roles_the_missing_ones_are_named() -> None:
+    with scratch() as folder, Postgres(folder / "pg") as server:
+        dsn = server.create_database("own")
+        with psycopg.connect(dsn, autocommit=True) as conn:
+            conn.execute("CREATE ROLE owner LOGIN")
+            conn.execute("ALTER DATABASE own OWNER TO owner")
+        with pytest.raises(StoreError, match="outbox_producer"):
+            migrate(server.dsn("own", user="owner"))
+        with psycopg.connect(dsn, autocommit=True) as conn:
+            for role in ("outbox_producer", "outbox_relay", "outbox_reader"):
+                conn.execute(f"CREATE ROLE {role}")
+        assert migrate(server.dsn("own", user="owner")).after == KNOWN
