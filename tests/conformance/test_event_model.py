@@ -393,7 +393,7 @@ CLAIMED = "claimed_at = now(), claimed_by = 'me', claim_token = 1, lease_until =
     [
         CLAIMED,  # claimed fields while PENDING
         "state = 'CLAIMED', attempts = 1",  # CLAIMED without them
-        f"state = 'CLAIMED', attempts = 1, {CLAIMED.replace('claimed_at = now()', 'claimed_at = NULL')}",
+        f"state = 'CLAIMED', attempts = 1, {CLAIMED.replace('now()', 'NULL', 1)}",
         f"state = 'CLAIMED', attempts = 1, {CLAIMED.replace(chr(39) + 'me' + chr(39), 'NULL')}",
         f"state = 'CLAIMED', attempts = 1, published_at = now(), {CLAIMED}",
         "published_at = now()",

@@ -59,7 +59,7 @@ def test_lc_01_only_the_six_transitions_pass(outbox: Outbox, before: State, afte
         outbox.sql(move)
         assert outbox.states() == {after: 1}
     elif before is not after:
-        with pytest.raises(pg.RestrictViolation, match="does not become|only in a claim"):
+        with pytest.raises(pg.RestrictViolation, match=r"does not become|only in a claim"):
             outbox.sql(move)
         assert outbox.states() == {before: 1}
 
@@ -118,10 +118,8 @@ def test_lc_06_tc_09_the_outcome_decides_the_state(outbox: Outbox, run_relay: Ru
     run_relay(outbox.dsn, broker)
     wait_until(lambda: outbox.event(ids["good"])["state"] == "PUBLISHED", 20, "published")
     wait_until(lambda: outbox.event(ids["bad"])["state"] == "DEAD", 20, "dead at once")
-    later = wait_until(
-        lambda: e if (e := outbox.event(ids["later"]))["last_error"] else None, 20, ""
-    )
-    assert later["state"] == "PENDING"
+    wait_until(lambda: outbox.event(ids["later"])["last_error"], 20, "it failed")
+    assert outbox.event(ids["later"])["state"] == "PENDING"
     assert outbox.event(ids["bad"])["attempts"] == 1
     assert outbox.event(ids["good"])["result"] == "t[0]@1"
 
@@ -218,7 +216,8 @@ def test_lc_22_lc_31_oo_10_oo_12_twenty_claimers_share_everything_and_overlap_in
 ) -> None:
     relay = outbox.register()
     outbox.sql(
-        "INSERT INTO outbox.event (event_type, payload) SELECT 'a.b', '' FROM generate_series(1, 10000)"
+        "INSERT INTO outbox.event (event_type, payload)"
+        " SELECT 'a.b', '' FROM generate_series(1, 10000)"
     )
     taken: list[list[int]] = []
     too_many: list[int] = []
@@ -356,7 +355,8 @@ def test_tc_11_a_live_lease_is_not_reaped(outbox: Outbox) -> None:
 def test_tc_21_a_thousand_events_cost_few_statements(outbox: Outbox, run_relay: RunRelay) -> None:
     outbox.register()
     outbox.sql(
-        "INSERT INTO outbox.event (event_type, payload) SELECT 'a.b', '' FROM generate_series(1, 5000)"
+        "INSERT INTO outbox.event (event_type, payload)"
+        " SELECT 'a.b', '' FROM generate_series(1, 5000)"
     )
     broker = Broker()
     before = outbox.value(

@@ -52,6 +52,8 @@ class Context:
     metrics: Metrics
     in_flight: InFlight = field(default_factory=InFlight)
     stopping: threading.Event = field(default_factory=threading.Event)
+    floor: int = 0
+    """Below this seq nothing of an unordered relay is in line: counting need not look there."""
     clock: Callable[[], float] = time.monotonic
 
     @property

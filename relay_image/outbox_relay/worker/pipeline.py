@@ -113,6 +113,8 @@ class Worker:
         claims = turn.claims
         first = claims[0].line_from if claims else None
         self._watermark.saw(floor, first, turn.mark, context.clock() - now)
+        if not context.ordered:
+            context.floor = max(context.floor, self._watermark.safe)
         self._busy_lanes = max(1, len({c.lane for c in claims}))
         return claims
 

@@ -42,7 +42,7 @@ class Reporter:
         try:
             if self._conn is None:
                 self._conn = context.open_connection("status")
-            found = inspection.backlog(self._conn, context.relay)
+            found = inspection.backlog(self._conn, context.relay, context.floor)
             at = found.at
             backlog = Backlog(
                 pending=found.pending,

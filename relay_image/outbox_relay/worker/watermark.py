@@ -44,6 +44,10 @@ class Watermark:
         """While nothing comes there is nothing to move up to."""
         return self._moving and self._clock() - self._marked_at >= MARK_EVERY
 
+    @property
+    def safe(self) -> int:
+        return self._safe
+
     def reset(self) -> None:
         """We look into other lanes than before: what we know does not hold for them."""
         self._safe = self._ahead = 0

@@ -1,0 +1,269 @@
+"""
+Kafka: acknowledged by all in-sync replicas, by an idempotent producer, one call one attempt.
+
+What the client resends within `delivery_timeout` belongs to that attempt; so does asking again
+about single events when the broker refused a record batch of several (see `_ask_alone`).
+
+In order, each event of a key reaches the broker only if all before it did. Two things together
+hold that within a call: the producer's gapless mode, and that a key of which this producer has
+nothing acknowledged yet sends its first event ahead (see `Sender.proven`).
+"""
+
+import logging
+import threading
+import time
+from collections import Counter
+from collections.abc import Hashable, Sequence
+from datetime import timedelta
+
+from confluent_kafka import KafkaError
+
+from outbox_relay.contract.settings import Kafka
+from outbox_relay.contract.values import format_duration
+from outbox_relay.errors import OutboxError
+from outbox_relay.model.attempt import Acked, Error, ErrorClass, Outcome, Refused, Unsent
+from outbox_relay.model.event import Claim
+from outbox_relay.model.ordering import BEHIND, broken_keys, waves, without_broken
+from outbox_relay.publishers.kafka_check import ask_cluster
+from outbox_relay.publishers.kafka_config import (
+    LARGEST_BATCH_BYTES,
+    client_config,
+    producer_config,
+)
+from outbox_relay.publishers.kafka_messages import TopicTemplate, headers_for
+from outbox_relay.publishers.kafka_sender import Accused, Messages, Route, Sender
+
+LOG = logging.getLogger(__name__)
+
+SMALLEST_BATCH_BYTES = 256
+STOPPED = Unsent("the publisher is closed")
+NOT_ASKED = Unsent("refused in one batch with others, and not tried alone")
+ANOTHER_WAS_REFUSED = Unsent("the broker refused another event, and the producer was made anew")
+
+
+class KafkaPublisher:
+    def __init__(self, settings: Kafka, in_order: bool) -> None:
+        self._settings = settings
+        self._in_order = in_order
+        self._timeout = settings.delivery_timeout.total_seconds()
+        self._messages = Messages(TopicTemplate(settings.topic), headers_for(settings))
+        self._batch_bytes = min(LARGEST_BATCH_BYTES, settings.max_message_bytes)
+        # A producer belongs to one call at a time, so calls neither wait for each other nor lose
+        # their messages when another's producer fails.
+        self._changed = threading.Condition()
+        self._idle = [
+            self._make_sender(alone=False)
+        ]  # now, because a wrong setting is better heard early
+        self._busy: set[Sender] = set()
+        self._closed = False
+
+    def publish(self, batch: Sequence[Claim]) -> Sequence[Outcome]:
+        until = time.monotonic() + self._timeout
+        try:
+            sender = self._take()
+        except OutboxError as error:
+            return [Refused(Error.of(ErrorClass.OUTAGE, "NO_CLIENT", str(error)))] * len(batch)
+        if sender is None:
+            return [STOPPED] * len(batch)
+        try:
+            if self._in_order:
+                outcomes, accused = self._send_in_order(sender, batch, until)
+            else:
+                outcomes = sender.send(batch, until)
+                accused = sender.accused
+        finally:
+            self._give_back(sender)
+        if accused:
+            self._ask_alone(batch, outcomes, accused, until)
+        return self._settle(sender, batch, outcomes)
+
+    def route(self, claim: Claim) -> Hashable | None:
+        if not self._in_order or claim.routing_key is None:
+            return None
+        topic = self._messages.topic(claim)
+        return (topic, claim.routing_key) if isinstance(topic, str) else None
+
+    def probe(self) -> None:
+        with self._changed:
+            idle = list(self._idle)
+            self._idle.clear()
+            self._busy.update(idle)
+        for sender in idle:
+            sender.idle()
+            self._give_back(sender)
+        ask_cluster(self._settings)
+
+    def close(self, timeout: timedelta) -> None:
+        deadline = time.monotonic() + timeout.total_seconds()
+        with self._changed:
+            self._closed = True
+            for sender in self._busy:
+                sender.stop_at = deadline
+            # A little longer: who stops at the deadline still purges what is left.
+            self._changed.wait_for(lambda: not self._busy, timeout.total_seconds() + 2)
+            for sender in self._idle:
+                sender.discard()
+            self._idle.clear()
+
+    def _send_in_order(
+        self, sender: Sender, batch: Sequence[Claim], until: float
+    ) -> tuple[list[Outcome | None], list[Accused]]:
+        """First all of the proven keys and the heads of the others; then what is behind these."""
+        heads: dict[str | None, tuple[int, Route]] = {}
+        behind: list[int] = []
+        topic_of, proven = self._messages.topic, sender.proven
+        for index, claim in enumerate(batch):
+            key = claim.ordering_key
+            if key in heads:
+                behind.append(index)
+            elif key is not None:
+                routing_key = claim.partition_key
+                route = (topic_of(claim), key if routing_key is None else routing_key)
+                if route not in proven:
+                    heads[key] = (index, route)
+        if not heads:
+            return sender.send(batch, until), sender.accused
+        outcomes: list[Outcome | None] = [None] * len(batch)
+        accused: list[Accused] = []
+
+        def send(indexes: list[int]) -> None:
+            reports = sender.send([batch[i] for i in indexes], until)
+            for index, report in zip(indexes, reports, strict=True):
+                outcomes[index] = report
+            accused.extend(a._replace(at=indexes[a.at]) for a in sender.accused)
+
+        later = set(behind)
+        send([index for index in range(len(batch)) if index not in later])
+        arrived = {key for key, (i, _) in heads.items() if isinstance(outcomes[i], Acked)}
+        sender.prove([route for key, (_, route) in heads.items() if key in arrived])
+        for index in behind:
+            outcomes[index] = BEHIND
+        rest = [i for i in behind if batch[i].ordering_key in arrived]
+        if rest and not sender.broken:
+            send(rest)
+        return outcomes, accused
+
+    def _ask_alone(
+        self,
+        batch: Sequence[Claim],
+        outcomes: list[Outcome | None],
+        accused: Sequence[Accused],
+        until: float,
+    ) -> None:
+        """
+        Kafka refuses record batches, not records: one record that is too large, or all of them
+        together, and every event of the batch gets the error. So before that is the end of an
+        event, it is sent once more, in a batch of its own.
+        """
+        crowds = Counter(a.place for a in accused)
+        doubtful = {a.at: a.code for a in accused if crowds[a.place] > 1}
+        # In order, not if something else of its key before it failed: it has to wait for that.
+        open_keys: set[str] = set()
+        again: list[int] = []
+        for index, claim in enumerate(batch):
+            if index in doubtful and not (self._in_order and claim.ordering_key in open_keys):
+                again.append(index)
+            elif claim.ordering_key is not None and not isinstance(outcomes[index], Acked):
+                open_keys.add(claim.ordering_key)
+        if not again:
+            return
+        index_of = {batch[i].seq: i for i in again}
+        claims = [batch[i] for i in again]
+        try:
+            sender = self._take(alone=True)
+        except OutboxError as error:
+            LOG.warning("cannot ask about %d refused events one by one: %s", len(again), error)
+            sender = None
+        if sender is None:
+            for index in again:
+                outcomes[index] = NOT_ASKED
+            return
+        broken: set[str] = set()
+        for wave in waves(claims, lambda _: None) if self._in_order else [claims]:
+            ready, left = without_broken(wave, broken)
+            reports = sender.send(ready, until) if not sender.broken else [None] * len(ready)
+            for claim, report in zip(ready, reports, strict=True):
+                outcomes[index_of[claim.seq]] = report
+            for claim in left:
+                outcomes[index_of[claim.seq]] = BEHIND
+            if self._in_order:
+                known = [report or BEHIND for report in reports]
+                broken |= broken_keys(ready, known)
+        sender.discard()
+        self._give_back(sender)
+        if any(
+            isinstance(outcomes[i], Acked) and doubtful[i] == KafkaError.MSG_SIZE_TOO_LARGE
+            for i in again
+        ):
+            self._make_batches_smaller()
+
+    def _make_batches_smaller(self) -> None:
+        """Events that fit were refused in a crowd: a topic takes less at once than we may send."""
+        with self._changed:
+            self._batch_bytes = max(SMALLEST_BATCH_BYTES, self._batch_bytes // 2)
+            self._idle.clear()
+            for sender in self._busy:
+                sender.broken = True  # finishes its call, and is not used again
+        LOG.warning(
+            "a topic's max.message.bytes is below maxMessageBytes (%d): sending batches of at "
+            "most %d bytes; lower maxMessageBytes to the smallest limit of the relay's topics",
+            self._settings.max_message_bytes,
+            self._batch_bytes,
+        )
+
+    def _settle(
+        self, sender: Sender, batch: Sequence[Claim], outcomes: list[Outcome | None]
+    ) -> Sequence[Outcome]:
+        """What to say about events in doubt; and in order, only the first of a key failed."""
+        if all(outcome.__class__ is Acked for outcome in outcomes):
+            return outcomes  # type: ignore[return-value]
+        if None in outcomes:
+            in_doubt = self._about_those_in_doubt(sender, outcomes)
+            outcomes = [in_doubt if outcome is None else outcome for outcome in outcomes]
+        settled: list[Outcome] = outcomes  # type: ignore[assignment]
+        if self._in_order:
+            failed: set[str] = set()
+            for index, (claim, outcome) in enumerate(zip(batch, settled, strict=True)):
+                if claim.ordering_key is None or isinstance(outcome, Acked):
+                    continue
+                if claim.ordering_key in failed:
+                    settled[index] = BEHIND
+                failed.add(claim.ordering_key)
+        return settled
+
+    def _about_those_in_doubt(self, sender: Sender, outcomes: Sequence[Outcome | None]) -> Outcome:
+        if sender.fatal is None:
+            waited = format_duration(self._settings.delivery_timeout)
+            text = f"no acknowledgement within {waited}{sender.because()}"
+            return Refused(Error.of(ErrorClass.OUTAGE, "NO_REPORT", text))
+        for outcome in outcomes:
+            if isinstance(outcome, Refused) and outcome.error.kind is not ErrorClass.OUTAGE:
+                return ANOTHER_WAS_REFUSED  # the broker is well, and they cost nothing
+        return Refused(Error.of(ErrorClass.OUTAGE, sender.fatal.name(), sender.fatal.str()))
+
+    def _make_sender(self, alone: bool) -> Sender:
+        config, secrets = client_config(self._settings)
+        # Alone, an event needs no gapless mode: its key waits for the answer.
+        in_order = self._in_order and not alone
+        config |= producer_config(self._settings, in_order, self._batch_bytes)
+        if alone:
+            config["batch.num.messages"] = 1
+        return Sender(config, secrets, self._messages, self._in_order)
+
+    def _take(self, alone: bool = False) -> Sender | None:
+        with self._changed:
+            if self._closed:
+                return None
+            if alone or not self._idle:
+                sender = self._make_sender(alone)
+            else:
+                sender = self._idle.pop()  # the last one used: its connections are the freshest
+            self._busy.add(sender)
+            return sender
+
+    def _give_back(self, sender: Sender) -> None:
+        with self._changed:
+            self._busy.discard(sender)
+            if not sender.broken:
+                self._idle.append(sender)
+            self._changed.notify_all()

@@ -1,0 +1,150 @@
+"""
+What can be known about the target without publishing: for `probe` and for `outbox-relay check`.
+
+Uses requests that create nothing: asking for a topic's metadata as a producer does would make
+the broker create it.
+"""
+
+import logging
+from collections.abc import Sequence
+from contextlib import suppress
+from typing import Literal
+
+from confluent_kafka import KafkaError, KafkaException, TopicCollection
+from confluent_kafka.admin import AdminClient
+from confluent_kafka.admin._config import ConfigResource  # the public module does not declare them
+from confluent_kafka.admin._topic import TopicDescription
+
+from outbox_relay.contract.settings import Kafka
+from outbox_relay.errors import OutboxError, PublisherError
+from outbox_relay.publishers.kafka_config import Trouble, client_config, make_client
+
+LOG = logging.getLogger(__name__)
+
+PATIENCE = 5.0
+
+Finding = tuple[Literal["ok", "warn", "fail"], str]
+
+
+def ask_cluster(settings: Kafka) -> int:
+    """How many brokers there are; PublisherError with the reason if none answers."""
+    config, secrets = client_config(settings)
+    trouble = Trouble(LOG, secrets)
+    admin = make_client(AdminClient, _for_admin(config), secrets, trouble)
+    try:
+        # A new connection each time: it also shows whether we would be let in now.
+        return len(admin.describe_cluster(request_timeout=PATIENCE).result().nodes)
+    except KafkaException as error:
+        admin.poll(0)  # the reason comes here; the request itself only timed out
+        raise PublisherError(
+            f"Kafka at {settings.bootstrap_servers} does not answer: "
+            f"{secrets.hide(error.args[0].str())}{trouble.because()}"
+        ) from None
+
+
+def check_kafka(settings: Kafka, topics: Sequence[str]) -> list[Finding]:
+    """What is right and wrong about the broker and these topics."""
+    try:
+        brokers = ask_cluster(settings)
+    except OutboxError as error:
+        return [("fail", str(error))]
+    config, secrets = client_config(settings)
+    admin = make_client(AdminClient, _for_admin(config), secrets, Trouble(LOG, secrets))
+    findings: list[Finding] = [
+        ("ok", f"Kafka at {settings.bootstrap_servers} answers: {brokers} broker(s)")
+    ]
+    if not topics:
+        return findings
+    described = admin.describe_topics(TopicCollection(list(topics)), request_timeout=PATIENCE)
+    for name, future in described.items():
+        try:
+            description = future.result()
+        except KafkaException as error:
+            findings.append(_about_absent(admin, name, error.args[0]))
+        else:
+            findings += _about(settings, description, _config(admin, "topic", name))
+    return findings
+
+
+def _about(
+    settings: Kafka, topic: TopicDescription, config: dict[str, str] | None
+) -> list[Finding]:
+    replicas = min((len(p.replicas) for p in topic.partitions), default=0)
+    findings: list[Finding] = [
+        ("ok", f"topic {topic.name}: {len(topic.partitions)} partition(s), {replicas} replica(s)")
+    ]
+    if leaderless := [p.id for p in topic.partitions if getattr(p, "leader", None) is None]:
+        findings.append(("fail", f"topic {topic.name}: no leader for partition(s) {leaderless}"))
+    if replicas < 2:
+        findings.append(
+            ("warn", f"topic {topic.name}: one replica; its disk's loss is the events' loss")
+        )
+    if config is None:
+        findings.append(
+            ("warn", f"topic {topic.name}: its settings cannot be read (needs DescribeConfigs)")
+        )
+        return findings
+    needed = int(config.get("min.insync.replicas", 1))
+    if short := [p.id for p in topic.partitions if len(p.isr) < min(needed, replicas)]:
+        findings.append(
+            (
+                "fail",
+                f"topic {topic.name}: fewer in-sync replicas than min.insync.replicas ({needed}) "
+                f"in partition(s) {short}: nothing is acknowledged there",
+            )
+        )
+    if needed > replicas:
+        findings.append(
+            (
+                "warn",
+                f"topic {topic.name}: min.insync.replicas is {needed} and it has {replicas} "
+                "replica(s): some brokers then acknowledge nothing, others with fewer copies",
+            )
+        )
+    elif replicas > 1 and needed < 2:
+        findings.append(
+            (
+                "warn",
+                f"topic {topic.name}: min.insync.replicas is 1: with the other replicas away, "
+                "one disk holds the only copy of what was acknowledged",
+            )
+        )
+    limit = int(config.get("max.message.bytes", settings.max_message_bytes))
+    if limit < settings.max_message_bytes:
+        findings.append(
+            (
+                "warn",
+                f"topic {topic.name}: max.message.bytes is {limit}, below the relay's "
+                f"maxMessageBytes ({settings.max_message_bytes}): batches are refused and sent "
+                "again in parts; lower maxMessageBytes",
+            )
+        )
+    return findings
+
+
+def _about_absent(admin: AdminClient, name: str, error: KafkaError) -> Finding:
+    if error.code() != KafkaError.UNKNOWN_TOPIC_OR_PART:
+        return ("fail", f"topic {name}: {error.str()}")
+    if _creates_topics(admin):
+        return ("warn", f"topic {name} does not exist; the broker creates it, with its defaults")
+    return ("fail", f"topic {name} does not exist")
+
+
+def _creates_topics(admin: AdminClient) -> bool:
+    """False also where we may not ask: then nobody should count on it."""
+    cluster = admin.describe_cluster(request_timeout=PATIENCE).result()
+    config = _config(admin, "broker", str(cluster.nodes[0].id)) if cluster.nodes else None
+    return (config or {}).get("auto.create.topics.enable") == "true"
+
+
+def _config(admin: AdminClient, kind: str, name: str) -> dict[str, str] | None:
+    resource = ConfigResource(kind, name)
+    with suppress(KafkaException):
+        entries = admin.describe_configs([resource], request_timeout=PATIENCE)[resource].result()
+        return {entry.name: entry.value for entry in entries.values()}
+    return None
+
+
+def _for_admin(config: dict[str, object]) -> dict[str, object]:
+    """Extras are for producers; the same client refuses none of them, only warns."""
+    return {**config, "log.connection.close": False}

@@ -1,0 +1,209 @@
+"""
+Settings to librdkafka's configuration, and what nobody may change in it.
+
+Read by `kafka_sender` and `kafka_check`, whenever they make a client: secrets are read anew each
+time, so that a rotated password is picked up without a restart.
+"""
+
+import logging
+import re
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Final, TypeVar
+
+from confluent_kafka import KafkaError, KafkaException
+
+from outbox_relay.contract.settings import Kafka
+from outbox_relay.errors import SettingsError
+from outbox_relay.model.attempt import without_secrets
+
+Config = dict[str, Any]
+Client = TypeVar("Client")
+
+TOPIC_PATIENCE_MS = 2000
+"""How long a topic may be unknown before its events fail. librdkafka's 30 s are for topics that
+are being created; here they would hold up a whole batch, and the relay tries again anyway."""
+
+QUEUE_KBYTES = 16 * 1024
+"""What a producer holds; a larger batch goes out in portions. Several producers and the batches
+they come from must fit into the relay's memory."""
+
+LARGEST_BATCH_BYTES = 1_000_000
+"""librdkafka's default, below Kafka's default limit of a record batch."""
+
+RESTS_ON_IT = "the delivery guarantee rests on it"
+IN_CLEAR = "a secret does not belong into a config file: use the fields under tls and sasl"
+
+REFUSED: Final = {
+    "acks": RESTS_ON_IT,
+    "request.required.acks": RESTS_ON_IT,
+    "enable.idempotence": RESTS_ON_IT,
+    "enable.gapless.guarantee": "it follows from `ordering`",
+    "max.in.flight": RESTS_ON_IT,
+    "max.in.flight.requests.per.connection": RESTS_ON_IT,
+    "retries": RESTS_ON_IT,
+    "message.send.max.retries": RESTS_ON_IT,
+    "delivery.report.only.error": "every event needs the broker's answer",
+    "transactional.id": "the relay does not use transactions",
+    "message.timeout.ms": "use deliveryTimeout, which is compared with the lease",
+    "delivery.timeout.ms": "use deliveryTimeout, which is compared with the lease",
+    "message.max.bytes": "use maxMessageBytes",
+    "bootstrap.servers": "use bootstrapServers",
+    "metadata.broker.list": "use bootstrapServers",
+    "linger.ms": "use linger",
+    "queue.buffering.max.ms": "use linger",
+    "compression.type": "use compression",
+    "compression.codec": "use compression",
+    "security.protocol": "it follows from tls and sasl",
+    "sasl.mechanism": "use sasl.mechanism under sasl",
+    "sasl.mechanisms": "use sasl.mechanism under sasl",
+    "sasl.username": IN_CLEAR,
+    "sasl.password": IN_CLEAR,
+    "sasl.oauthbearer.client.secret": IN_CLEAR,
+    "ssl.key.password": IN_CLEAR,
+    "ssl.key.pem": IN_CLEAR,
+    "ssl.keystore.password": IN_CLEAR,
+}
+
+BY_KEY = frozenset(
+    ("murmur2_random", "murmur2", "consistent_random", "consistent", "fnv1a", "fnv1a_random")
+)
+"""Partitioners that send a key always to the same partition."""
+
+
+@dataclass(frozen=True)
+class Credentials:
+    """What must not appear in any text."""
+
+    values: tuple[str, ...]
+
+    def hide(self, text: str) -> str:
+        for value in self.values:
+            text = text.replace(value, "***")
+        return without_secrets(text)
+
+
+def check_extras(settings: Kafka) -> None:
+    for name, value in settings.config.items():
+        if reason := REFUSED.get(name.lower()):
+            raise SettingsError(f"kafka.config: {name} cannot be set: {reason}")
+        if name == "partitioner" and value not in BY_KEY:
+            raise SettingsError(
+                f"kafka.config: partitioner {value} does not keep a key in its partition; "
+                f"one of {', '.join(sorted(BY_KEY))}"
+            )
+
+
+def client_config(settings: Kafka) -> tuple[Config, Credentials]:
+    """What every client needs: where the brokers are and who we are."""
+    check_extras(settings)
+    protocol = ("SASL_" if settings.sasl else "") + ("SSL" if settings.tls else "PLAINTEXT")
+    config: Config = {
+        "bootstrap.servers": settings.bootstrap_servers,
+        "security.protocol": protocol,
+        "client.id": "outbox-relay",
+    }
+    secrets: list[str] = []
+    if settings.sasl:
+        password = settings.sasl.password.read("kafka.sasl.password")
+        secrets.append(password)
+        config |= {
+            "sasl.mechanism": settings.sasl.mechanism,
+            "sasl.username": settings.sasl.username.read("kafka.sasl.username"),
+            "sasl.password": password,
+        }
+    if tls := settings.tls:
+        files = {
+            "ssl.ca.location": tls.ca_file,
+            "ssl.certificate.location": tls.cert_file,
+            "ssl.key.location": tls.key_file,
+        }
+        config |= {name: str(path) for name, path in files.items() if path}
+        if tls.key_password:
+            secrets.append(tls.key_password.read("kafka.tls.keyPassword"))
+            config["ssl.key.password"] = secrets[-1]
+    for name, value in settings.config.items():
+        config[name] = str(value).lower() if isinstance(value, bool) else value
+    return config, Credentials(tuple(s for s in secrets if s))
+
+
+def producer_config(settings: Kafka, in_order: bool, batch_bytes: int) -> Config:
+    """What makes a producer ours; goes over `client_config`."""
+    timeout = settings.delivery_timeout.total_seconds()
+    config: Config = {
+        "acks": "all",
+        "enable.idempotence": True,
+        "partitioner": "murmur2_random",  # as Java's: producers in both share the partitions
+        "linger.ms": settings.linger.total_seconds() * 1000,
+        "compression.type": settings.compression,
+        "message.max.bytes": settings.max_message_bytes,
+        "batch.size": batch_bytes,
+        "queue.buffering.max.kbytes": max(QUEUE_KBYTES, 2 * settings.max_message_bytes // 1024),
+        "topic.metadata.propagation.max.ms": TOPIC_PATIENCE_MS,
+        # A little before we stop waiting, so that the client's own reason is what is reported.
+        "message.timeout.ms": int(timeout * 900),
+    }
+    if in_order:
+        config["enable.gapless.guarantee"] = True
+        # Messages that time out one by one leave gaps that this guarantee does not cover. So here
+        # none does: when our own patience ends, all that is left is purged at once.
+        config["message.timeout.ms"] = int(timeout * 1000) + 60_000
+    for name in settings.config:
+        config.pop(name, None)
+    return config
+
+
+class Trouble:
+    """
+    What a client complains about besides the answers to our messages.
+
+    librdkafka reports a lost connection several times a second, both as a log line and as an
+    error. The log gets each complaint once a minute; the last error is kept, because "timed out"
+    alone explains nothing.
+    """
+
+    REPEAT_AFTER = 60.0
+    DIGITS = re.compile(r"\d+")
+
+    def __init__(self, logger: logging.Logger, secrets: Credentials) -> None:
+        self._logger = logger
+        self._secrets = secrets
+        self._said: dict[str, float] = {}
+        self.last: KafkaError | None = None
+
+    def log(self, level: int, text: str, *args: object) -> None:
+        """Called by librdkafka's log, which takes us for a logger."""
+        line = self._secrets.hide(text % args)
+        shape = self.DIGITS.sub("#", line)  # ports and durations make the same line look new
+        now = time.monotonic()
+        if now - self._said.get(shape, -self.REPEAT_AFTER) < self.REPEAT_AFTER:
+            return
+        if len(self._said) > 1000:
+            self._said.clear()
+        self._said[shape] = now
+        # At most a warning: whether anything failed is said by whoever lost an event over it.
+        # That gapless mode is experimental was weighed when it was chosen.
+        known = "is experimental" in line
+        self._logger.log(logging.DEBUG if known else min(level, logging.WARNING), "%s", line)
+
+    def note(self, error: KafkaError) -> None:
+        # "All brokers are down" follows from the error before it and says less.
+        if error.code() != KafkaError._ALL_BROKERS_DOWN or self.last is None:
+            self.last = error
+
+    def because(self) -> str:
+        """The end of a sentence that says that something did not work."""
+        return "" if self.last is None else f" ({self._secrets.hide(self.last.str())})"
+
+
+def make_client(
+    kind: Callable[..., Client], config: Config, secrets: Credentials, trouble: Trouble
+) -> Client:
+    """A client of this kind; a configuration that librdkafka refuses is a SettingsError."""
+    try:
+        return kind({**config, "error_cb": trouble.note}, logger=trouble)
+    except (KafkaException, TypeError, ValueError) as error:
+        reason = error.args[0] if error.args else error
+        text = reason.str() if isinstance(reason, KafkaError) else str(reason)
+        raise SettingsError(f"kafka: {secrets.hide(text)}") from None

@@ -1,0 +1,244 @@
+"""
+One producer, used for one call at a time: messages in, reports out.
+
+`kafka.KafkaPublisher` lends it out, decides what is sent together and what the reports mean. Here
+is what librdkafka demands: room in its queue, the moment of giving up, and the states after which
+a producer is not to be used again.
+"""
+
+import logging
+import time
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import NamedTuple
+
+from confluent_kafka import KafkaError, KafkaException, Message, Producer
+
+from outbox_relay.model.attempt import Acked, Error, ErrorClass, Outcome, Refused
+from outbox_relay.model.event import Claim
+from outbox_relay.model.ordering import BEHIND
+from outbox_relay.publishers.kafka_config import Config, Credentials, Trouble, make_client
+from outbox_relay.publishers.kafka_errors import IN_DOUBT, error_of
+from outbox_relay.publishers.kafka_messages import Headers
+
+LOG = logging.getLogger(__name__)
+
+GLANCE = 0.1
+"""Longest wait before we look whether the producer has failed or we are to stop."""
+SETTLE = 2.0
+"""After a fatal error, how long what is already on its way may still be acknowledged."""
+CONNECT = 1.0
+"""A message handed over before the first connection waits half a second for a producer id; one
+that comes after it, a twentieth."""
+PROVEN_FOR = 3600.0
+"""Brokers forget a producer's sequence in a partition after a day without messages."""
+PROVEN_AT_MOST = 20_000
+
+NOWHERE = Refused(
+    Error.of(ErrorClass.OUTAGE, "NO_OFFSET", "Kafka took it for a duplicate and stored it nowhere")
+)
+"""
+A success without an offset is none. A broker that does not know the producer yet, as in a new
+topic, may turn down its first request for a moment and accept the second, which is on its way
+already. The first, sent again, is then older than what is there: "duplicate", which librdkafka
+reports as success, and the event is lost (seen with Kafka 4.3 and librdkafka 2.16).
+"""
+
+Route = tuple[str | Refused, str]
+
+
+class Accused(NamedTuple):
+    """An event that the broker refused, together with whatever was in the same record batch."""
+
+    at: int
+    code: int
+    place: tuple[str | None, int | None]
+
+
+class Messages(NamedTuple):
+    """How a claim becomes a record."""
+
+    topic: Callable[[Claim], str | Refused]
+    headers: Callable[[Claim], Headers]
+
+
+class Sender:
+    def __init__(
+        self, config: Config, secrets: Credentials, messages: Messages, in_order: bool
+    ) -> None:
+        self._trouble = Trouble(LOG, secrets)
+        self._producer = make_client(Producer, config, secrets, self._trouble)
+        self._messages = messages
+        self._in_order = in_order
+        self._connected = False
+        self._reports: list[Outcome | None] = []
+        # One callback per place in a batch, made once: a new one for each message costs a tenth
+        # of the whole.
+        self._callbacks: list[Callable[[KafkaError | None, Message], None]] = []
+        self.proven: set[Route] = set()
+        """
+        Routes where this producer has been acknowledged.
+
+        Only there does the broker know its sequence, and refuse what follows a gap. From a
+        producer it does not know it takes any sequence: when the first batch is refused, those
+        already on their way behind it are accepted, gapless guarantee or not.
+        """
+        self._proven_since = time.monotonic()
+        self.accused: list[Accused] = []
+        self.fatal: KafkaError | None = None
+        self.broken = False
+        """Not to be used again: what it may still hold must not mix with another call's."""
+        self.stop_at = float("inf")
+
+    def send(self, claims: Sequence[Claim], until: float) -> list[Outcome | None]:
+        """
+        Hand all over, wait for the reports. None: no report, so it is in doubt.
+
+        In order: what comes after an event of its key that could not be handed over is not.
+        """
+        self._make_room_for(len(claims))
+        self._trouble.last = None
+        self._connect(until)
+        reports = self._reports
+        topic_of, headers_of = self._messages
+        produce = self._producer.produce
+        blocked: set[str] = set()
+        for index, (claim, callback) in enumerate(zip(claims, self._callbacks, strict=False)):
+            if blocked and claim.ordering_key in blocked:
+                reports[index] = BEHIND
+                continue
+            topic = topic_of(claim)
+            key = claim.partition_key
+            if key is None:
+                key = claim.ordering_key
+            try:
+                if topic.__class__ is not str:
+                    reports[index] = topic  # type: ignore[assignment]
+                else:
+                    # By position, because names cost half a microsecond: any partition, the
+                    # callback, its other name, and 0 for the time: now.
+                    produce(topic, claim.payload, key, -1, callback, None, 0, headers_of(claim))
+                    continue
+            except BufferError:
+                if self._produce_when_there_is_room(topic, claim, key, callback, until):
+                    continue
+                break
+            except KafkaException as error:
+                reason = error.args[0]
+                if reason.fatal() or reason.code() == KafkaError._FATAL:
+                    self.fatal = reason
+                    break
+                reports[index] = Refused(error_of(reason))
+            except (TypeError, ValueError) as error:
+                reports[index] = Refused(
+                    Error.of(ErrorClass.EVENT, "INVALID_RECORD", f"not a Kafka record: {error}")
+                )
+            if self._in_order and claim.ordering_key is not None:
+                blocked.add(claim.ordering_key)
+        self._collect(until)
+        return reports[: len(claims)]
+
+    def prove(self, routes: Sequence[Route]) -> None:
+        now = time.monotonic()
+        if now - self._proven_since > PROVEN_FOR or len(self.proven) > PROVEN_AT_MOST:
+            self.proven.clear()
+            self._proven_since = now
+        self.proven.update(routes)
+
+    def because(self) -> str:
+        return self._trouble.because()
+
+    def idle(self) -> None:
+        """Take what the client has to say while nobody publishes, or it would pile up."""
+        self._poll(0)
+
+    def discard(self) -> None:
+        """Nothing that is still in it may be sent any more."""
+        self.broken = True
+        self._producer.purge()
+        self._poll(0)
+
+    def _make_room_for(self, count: int) -> None:
+        self._reports[:] = [None] * max(count, len(self._reports))
+        self.accused = []
+        for index in range(len(self._callbacks), count):
+            self._callbacks.append(partial(self._report, index))
+
+    def _report(self, index: int, error: KafkaError | None, message: Message) -> None:
+        if error is None:
+            offset = message.offset()
+            if offset is None or offset < 0:
+                self._reports[index] = NOWHERE
+            else:
+                self._reports[index] = Acked(f"{message.topic()}[{message.partition()}]@{offset}")
+        elif error.code() not in IN_DOUBT:
+            why = error_of(error, self._trouble.because())
+            if why.kind is ErrorClass.EVENT:
+                place_of = (message.topic(), message.partition())
+                self.accused.append(Accused(index, error.code(), place_of))
+            self._reports[index] = Refused(why)
+
+    def _connect(self, until: float) -> None:
+        if self._connected:
+            return
+        try:
+            self._producer.cluster_id(max(0.0, min(CONNECT, until - time.monotonic())))
+        except KafkaException as error:
+            LOG.debug("not connected yet: %s", error)
+        else:
+            self._connected = True
+
+    def _produce_when_there_is_room(
+        self,
+        topic: str | Refused,
+        claim: Claim,
+        key: str | None,
+        callback: Callable[[KafkaError | None, Message], None],
+        until: float,
+    ) -> bool:
+        assert isinstance(topic, str)
+        headers = self._messages.headers(claim)
+        while self._may_wait(until):
+            self._poll(0.01)
+            try:
+                self._producer.produce(topic, claim.payload, key, -1, callback, None, 0, headers)
+            except BufferError:
+                continue
+            except KafkaException as error:
+                self.fatal = error.args[0]  # the message itself was fine: it only found no room
+                return False
+            return True
+        return False
+
+    def _may_wait(self, until: float) -> bool:
+        return self.fatal is None and time.monotonic() < min(until, self.stop_at)
+
+    def _collect(self, until: float) -> None:
+        producer = self._producer
+        while len(producer) and self._may_wait(until):
+            self._poll(min(GLANCE, max(0.0, until - time.monotonic())))
+        if self.fatal is not None:
+            settled = min(until, time.monotonic() + SETTLE)
+            while len(producer) and time.monotonic() < settled:
+                # Again and again: what the broker refuses behind the gap goes back to the queue.
+                producer.purge(in_flight=False)
+                self._poll(0.02)
+        if len(producer) or self.fatal is not None:
+            self.broken = True
+            producer.purge()
+            given_up = time.monotonic() + 1.0
+            while len(producer) and time.monotonic() < given_up:
+                self._poll(0.05)
+        # A new password is read only by a new producer.
+        last = self._trouble.last
+        self.broken |= last is not None and last.code() in (
+            KafkaError._AUTHENTICATION,
+            KafkaError.SASL_AUTHENTICATION_FAILED,
+        )
+
+    def _poll(self, timeout: float) -> None:
+        # Not flush(): it goes on calling back after a fatal error, with an exception pending.
+        try:
+            self._producer.poll(timeout)
+        except KafkaException as error:
+            self.fatal = error.args[0]

@@ -1,0 +1,211 @@
+"""A relay process as its users see it: its port, its log, its exit; behind a pooler; woken up."""
+
+import re
+import time
+from typing import Any
+
+import pytest
+from psycopg.conninfo import make_conninfo
+
+from fixtures.outbox import Outbox
+from fixtures.relays import StartRelay
+from fixtures.topics import Consume
+from services import PgBouncer, wait_until
+
+pytestmark = [pytest.mark.pg, pytest.mark.kafka]
+
+
+def published(outbox: Outbox, count: int, timeout: float = 40) -> None:
+    wait_until(lambda: outbox.states().get("PUBLISHED") == count, timeout, f"{count} published")
+
+
+@pytest.mark.parametrize("ordering", ["None", "Key"])
+def test_it_works_through_pgbouncer_in_transaction_mode(
+    outbox: Outbox,
+    pgbouncer: PgBouncer,
+    topic: str,
+    start_relay: StartRelay,
+    consume: Consume,
+    ordering: str,
+) -> None:
+    pooled = pgbouncer.dsn(outbox.value("SELECT current_database()"))
+    pods = [
+        start_relay(pooled, f"pod-{n}", ordering=ordering, kafka={"topic": topic}, batchSize=50)
+        for n in range(2)
+    ]
+    for pod in pods:
+        wait_until(lambda pod=pod: pod.happened("started"), 30, "started")  # type: ignore[misc]
+    for i in range(300):
+        outbox.emit(ordering_key=f"k{i % 7}")
+    published(outbox, 300)
+    assert all(pod.stop() == 0 for pod in pods)
+    assert len(consume(topic, 300)) == 300
+    assert not any(pod.happened("defect") for pod in pods)
+
+
+def test_lc_22_em_50_several_processes_share_the_work_under_their_pods_names(
+    outbox: Outbox, topic: str, start_relay: StartRelay, consume: Consume
+) -> None:
+    outbox.register()
+    outbox.sql(
+        "INSERT INTO outbox.event (event_type, payload) SELECT 'a.b', 'x'"
+        " FROM generate_series(1, 10000)"
+    )
+    pods = [start_relay(outbox.dsn, f"pod-{n}", kafka={"topic": topic}) for n in range(4)]
+    seen: set[str] = set()
+
+    def done() -> bool:
+        rows = outbox.sql("SELECT DISTINCT claimed_by FROM outbox.delivery WHERE state = 'CLAIMED'")
+        seen.update(name for (name,) in rows)
+        return outbox.states() == {"PUBLISHED": 10000}
+
+    wait_until(done, 60, "all published")
+    assert seen
+    assert seen <= {pod.pod for pod in pods}
+    messages = consume(topic, 10000)
+    assert len(messages) == 10000
+
+
+def test_oo_62_oo_46_the_port_tells_health_status_and_metrics(
+    outbox: Outbox, topic: str, start_relay: StartRelay
+) -> None:
+    relay = start_relay(outbox.dsn, "pod-7", kafka={"topic": topic})
+    wait_until(lambda: relay.get("/readyz")[0] == 200, 30, "ready")
+    assert relay.get("/healthz") == (200, "alive\n")
+    outbox.emit()
+    outbox.emit(headers={"a": "x" * 2_000_000})  # too large: dead
+    outbox.emit(available_at=outbox.value("SELECT now() + interval '1 h'"))
+    wait_until(lambda: outbox.states() == {"PUBLISHED": 1, "DEAD": 1, "PENDING": 1}, 30, "settled")
+    time.sleep(2.1)  # a report is kept for two seconds
+    report = relay.status()
+    assert report["relay"] == "relay"
+    assert report["claimedBy"] == "pod-7"
+    assert report["ready"] is True
+    assert report["breaker"] == "closed"
+    assert (report["backlog"]["pending"], report["backlog"]["dead"]) == (1, 1)
+    assert report["backlog"]["oldestPendingSeconds"] == 0  # it is not due
+    assert report["topErrors"][0]["code"]
+    assert report["version"]
+    text = relay.get("/metrics")[1]
+    samples = {
+        line.rpartition(" ")[0]: float(line.rpartition(" ")[2])
+        for line in text.splitlines()
+        if not line.startswith("#")
+    }
+    assert samples["outbox_published_total"] == 1
+    assert samples["outbox_dead_total"] == 1
+    assert samples['outbox_failed_total{error_class="event"}'] == 1
+    assert samples['outbox_backlog{state="pending"}'] == 1
+    assert samples['outbox_backlog{state="dead"}'] == 1
+    assert samples["outbox_commit_to_ack_seconds_count"] == 1
+    assert samples["outbox_ready"] == 1
+    names = {re.split(r"[{ ]", line)[0] for line in text.splitlines() if line[:1] != "#"}
+    for family in (
+        "outbox_retried_total", "outbox_reaped_total", "outbox_lost_claims_total",
+        "outbox_batch_size_count", "outbox_stage_seconds_count", "outbox_oldest_pending_seconds",
+        "outbox_breaker_open",
+    ):  # fmt: skip
+        assert family in names
+    assert relay.get("/nowhere")[0] == 404
+
+
+def test_oo_63_em_20_a_failure_is_in_the_log_with_id_and_trace_and_without_payload_or_secret(
+    outbox: Outbox, topic: str, start_relay: StartRelay
+) -> None:
+    relay = start_relay(
+        make_conninfo(outbox.dsn, password="hunter2"),
+        kafka={"topic": topic, "maxMessageBytes": 2000},
+    )
+    trace = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"
+    event_id = outbox.emit(payload=b"TOPSECRET" * 1000, metadata={"traceparent": trace})
+    dead = wait_until(lambda: relay.happened("dead"), 30, "the failure is logged")
+    assert dead[0]["event_ids"] == [str(event_id)]
+    assert dead[0]["traceparents"] == [trace]
+    assert dead[0]["error_class"] == "event"
+    log = relay.log.read_text()
+    assert "TOPSECRET" not in log
+    assert "hunter2" not in log
+    assert outbox.event(dead[0]["event_ids"][0])["state"] == "DEAD"
+
+
+def test_a_notification_wakes_an_idle_relay(
+    outbox: Outbox, topic: str, start_relay: StartRelay
+) -> None:
+    relay = start_relay(
+        outbox.dsn,
+        kafka={"topic": topic},
+        polling={"notify": True, "shortest": "50s", "longest": "60s"},
+    )
+    wait_until(lambda: relay.get("/readyz")[0] == 200, 30, "ready")
+    wait_until(
+        lambda: outbox.value("SELECT count(*) FROM pg_stat_activity WHERE query = 'LISTEN outbox'"),
+        20,
+        "it listens",
+    )
+    time.sleep(0.5)  # its first look is over; the next would come in 50 s
+    outbox.emit()
+    published(outbox, 1, timeout=10)
+
+
+def test_oo_30_a_retry_keeps_its_time_over_a_restart(
+    outbox: Outbox, topic: str, start_relay: StartRelay
+) -> None:
+    retry: dict[str, Any] = {"baseDelay": "1h", "maxDelay": "1h", "jitter": 0}
+    first = start_relay(outbox.dsn, "one", kafka={"topic": "no-such-topic"}, retry=retry)
+    event_id = outbox.emit()
+    wait_until(lambda: outbox.event(event_id)["last_error"], 60, "it failed")
+    due = outbox.event(event_id)["available_at"]
+    assert first.stop() == 0
+    second = start_relay(outbox.dsn, "two", kafka={"topic": topic}, retry=retry)
+    other = outbox.emit()
+    wait_until(lambda: outbox.event(other)["state"] == "PUBLISHED", 30, "the second works")
+    assert outbox.event(event_id)["available_at"] == due
+    assert outbox.event(event_id)["state"] == "PENDING"
+    assert second.stop() == 0
+
+
+@pytest.mark.parametrize(
+    ("breakage", "says"),
+    [
+        ("DROP SCHEMA outbox CASCADE", "outbox-relay migrate"),
+        (
+            "INSERT INTO outbox.schema_version (version, name, checksum) VALUES (999, 'x', 'x')",
+            "999",
+        ),
+    ],
+)
+def test_what_only_a_person_can_mend_ends_the_process_with_a_message(
+    outbox: Outbox, start_relay: StartRelay, breakage: str, says: str
+) -> None:
+    outbox.sql(breakage)
+    relay = start_relay(outbox.dsn, kafka={"topic": "t"})
+    assert relay.wait(30) == 1
+    log = relay.log.read_text()
+    assert says in log
+    assert "Traceback" not in log
+
+
+def test_em_07_the_topic_template_changes_and_the_event_does_not(
+    outbox: Outbox, make_topic: Any, start_relay: StartRelay, consume: Consume
+) -> None:
+    old, new = make_topic(), make_topic()
+    relay = start_relay(outbox.dsn, "one", kafka={"topic": old})
+    outbox.emit("order.created", b"1")
+    published(outbox, 1)
+    relay.stop()
+    start_relay(outbox.dsn, "two", kafka={"topic": new})
+    outbox.emit("order.created", b"2")
+    published(outbox, 2)
+    assert [m.value for m in consume(old, 1)] == [b"1"]
+    assert [m.value for m in consume(new, 1)] == [b"2"]
+    assert {e["event_type"] for e in outbox.events()} == {"order.created"}
+
+
+def test_em_22_em_21_metadata_does_not_leave_the_house(
+    outbox: Outbox, topic: str, start_relay: StartRelay, consume: Consume
+) -> None:
+    start_relay(outbox.dsn, kafka={"topic": topic})
+    outbox.emit(metadata={"internal": "SECRET-NOTE", "traceparent": "00-aa-bb-01"})
+    (message,) = consume(topic, 1)
+    assert "SECRET-NOTE" not in repr(message)
+    assert dict(message.headers)["traceparent"] == b"00-aa-bb-01"
