@@ -42,7 +42,7 @@ def test_em_02_a_second_event_with_the_same_id_is_refused(outbox: Outbox) -> Non
         outbox.insert(event_id=event_id)
 
 
-def test_em_04_ids_are_uuids_and_the_callers_are_kept(outbox: Outbox) -> None:
+def test_em_04_tc_01_ids_are_uuids_and_the_callers_are_kept(outbox: Outbox) -> None:
     mine = uuid4()
     assert outbox.emit(event_id=mine) == mine
     with pytest.raises(pg.InvalidTextRepresentation):

@@ -211,7 +211,7 @@ def test_lc_21_oo_12_only_pending_events_are_claimed(outbox: Outbox, state: Stat
     assert outbox.claim(relay) == []
 
 
-def test_lc_22_lc_31_oo_10_oo_12_twenty_claimers_share_everything_and_overlap_in_nothing(
+def test_lc_22_lc_31_oo_10_oo_12_ce_11_twenty_claimers_share_everything_and_overlap_in_nothing(
     outbox: Outbox,
 ) -> None:
     relay = outbox.register()

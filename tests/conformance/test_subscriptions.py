@@ -172,7 +172,7 @@ def test_ek_15_a_running_relay_fetches_what_it_missed(outbox: Outbox, run_relay:
     wait_until(lambda: outbox.event(missed)["state"] == "PUBLISHED", 20, "published")
 
 
-def test_ek_09_a_sentinel_is_kept_and_never_delivered(outbox: Outbox) -> None:
+def test_ek_08_ek_09_a_sentinel_is_kept_and_never_delivered(outbox: Outbox) -> None:
     relay = outbox.register()
     outbox.emit("outbox.sentinel", metadata={"action": "AuditAction"})
     assert outbox.claim(relay) == []

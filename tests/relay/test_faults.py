@@ -305,7 +305,7 @@ def test_a_relay_waits_for_a_store_that_is_not_there_yet(
         assert relay.stop() == 0
 
 
-def test_em_18_topics_and_partitions_that_spread_a_key_keep_its_order_in_time(
+def test_em_18_oo_42_topics_and_partitions_that_spread_a_key_keep_its_order_in_time(
     outbox: Outbox, make_topic: MakeTopic, start_relay: StartRelay, consume: Consume
 ) -> None:
     """Arrival order over several topics is seen in the brokers' timestamps."""

@@ -209,3 +209,21 @@ def test_em_22_em_21_metadata_does_not_leave_the_house(
     (message,) = consume(topic, 1)
     assert "SECRET-NOTE" not in repr(message)
     assert dict(message.headers)["traceparent"] == b"00-aa-bb-01"
+
+
+def test_oo_01_what_is_committed_is_soon_published(
+    outbox: Outbox, topic: str, start_relay: StartRelay, consume: Consume
+) -> None:
+    relay = start_relay(outbox.dsn, kafka={"topic": topic})
+    wait_until(lambda: relay.get("/readyz")[0] == 200, 30, "ready")
+    outbox.emit()
+    published(outbox, 1)  # connected, and awake
+    for _ in range(50):
+        outbox.emit()
+        time.sleep(0.02)
+    published(outbox, 51)
+    late = outbox.value(
+        "SELECT count(*) FROM outbox.events WHERE published_at - created_at > interval '1 s'"
+        " AND seq > 1"
+    )
+    assert late <= 2  # a test machine may hiccup; a relay that polls by the second has 50

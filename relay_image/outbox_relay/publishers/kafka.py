@@ -254,10 +254,9 @@ class KafkaPublisher:
         with self._changed:
             if self._closed:
                 return None
-            if alone or not self._idle:
-                sender = self._make_sender(alone)
-            else:
-                sender = self._idle.pop()  # the last one used: its connections are the freshest
+            # The last one used, because its connections are the freshest.
+            reuse = self._idle and not alone
+            sender = self._idle.pop() if reuse else self._make_sender(alone)
             self._busy.add(sender)
             return sender
 
