@@ -9,7 +9,7 @@ import pytest
 from psycopg import errors as pg
 
 from fixtures.made_settings import relay_settings
-from fixtures.outbox import Outbox
+from fixtures.outbox import Holder, Outbox
 from fixtures.relays import Broker, RunRelay
 from outbox_relay.model.attempt import Acked, Error, ErrorClass, Outcome, Refused
 from outbox_relay.model.lifecycle import TRANSITIONS, State
@@ -442,3 +442,17 @@ def test_an_event_that_kills_its_relay_is_isolated_and_its_mates_are_not_blamed(
     assert (dead["last_error"]["class"], dead["crashes"]) == ("crash", 5)
     mates = outbox.events("event_id <> %s", killer)
     assert max(m["attempts_in_budget"] for m in mates) == 1
+
+
+@pytest.mark.parametrize("ordering", ["None", "Key"])
+def test_a_claim_is_bounded_in_bytes_and_still_takes_one(outbox: Outbox, ordering: str) -> None:
+    relay = outbox.register(ordering=ordering)
+    for size in (3_000_000, 3_000_000, 3_000_000, 3_000_000, 20_000_000, 10):
+        outbox.emit(payload=b"x" * size, ordering_key="k")
+    holder = Holder(outbox, relay) if ordering == "Key" else None
+    sizes = []
+    for _ in range(3):
+        claims = outbox.claim(relay) if holder is None else holder.claim()
+        sizes.append([len(c.payload) for c in claims])
+        outbox.publish(relay, claims)
+    assert sizes == [[3_000_000] * 3, [3_000_000, 20_000_000], [10]]

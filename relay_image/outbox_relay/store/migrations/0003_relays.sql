@@ -68,8 +68,8 @@ BEGIN
     IF asked IS NULL THEN
         RETURN 0;
     END IF;
-    INSERT INTO outbox.delivery (relay_id, seq, key_hash, lane, hold, available_at)
-    SELECT r.id, e.seq,
+    INSERT INTO outbox.delivery (relay_id, seq, bytes, key_hash, lane, hold, available_at)
+    SELECT r.id, e.seq, octet_length(e.payload),
            CASE r.ordering WHEN 'Key' THEN outbox.key_hash(e.ordering_key) END,
            CASE r.ordering WHEN 'Key'
                 THEN outbox.lane_of(outbox.key_hash(e.ordering_key), e.seq) ELSE -1 END,

@@ -43,6 +43,11 @@ BEGIN
       FROM mine d JOIN outbox.event e ON e.seq = d.seq;
 END $$;
 
+-- A claim takes at most so many bytes of payload, or one event: a relay's memory is bounded,
+-- whatever waits.
+CREATE FUNCTION outbox.bytes_per_claim() RETURNS integer
+    LANGUAGE sql IMMUTABLE PARALLEL SAFE AS $$ SELECT 8 * 1024 * 1024 $$;
+
 -- Claim without order; with `suspects`, those first that were in flight when a relay died. Rows that another relay is claiming are skipped, not waited for. What
 -- returns to the line does so with hold = TIME: so every row that is in line has a seq above
 -- `floor`, the caller's watermark, and a long transaction elsewhere does not slow the scan down.
@@ -53,6 +58,7 @@ CREATE FUNCTION outbox.claim(
     SET enable_seqscan = off SET enable_bitmapscan = off SET enable_sort = off AS $$
 DECLARE
     due tid[];
+    due_bytes bigint := 0;
     line tid[];
     line_from bigint;
 BEGIN
@@ -62,25 +68,31 @@ BEGIN
         -- In small groups; those that were in one when it died come one at a time.
         SELECT array_agg(s.ctid) INTO due FROM (
             SELECT c.ctid, c.crashes, row_number() OVER () AS n,
-                   first_value(c.crashes) OVER () AS first
-              FROM (SELECT d.ctid, d.crashes FROM outbox.delivery d
+                   first_value(c.crashes) OVER () AS first,
+                   sum(c.bytes) OVER (ROWS UNBOUNDED PRECEDING) - c.bytes AS before
+              FROM (SELECT d.ctid, d.crashes, d.bytes FROM outbox.delivery d
                      WHERE d.relay_id = relay AND d.state = 'PENDING' AND d.hold = 'SUSPECT'
                        AND d.available_at <= now()
                      ORDER BY d.available_at, d.seq LIMIT least(row_limit, 50)
                        FOR UPDATE SKIP LOCKED) c) s
-         WHERE CASE WHEN s.first >= 2 THEN s.n = 1 ELSE s.crashes < 2 END;
+         WHERE CASE WHEN s.first >= 2 THEN s.n = 1 ELSE s.crashes < 2 END
+           AND s.before < outbox.bytes_per_claim();
     ELSE
-        SELECT array_agg(c.ctid) INTO due FROM (
-            SELECT d.ctid FROM outbox.delivery d
-             WHERE d.relay_id = relay AND d.state = 'PENDING' AND d.hold = 'TIME'
-               AND d.available_at <= now()
-             ORDER BY d.available_at, d.seq LIMIT row_limit FOR UPDATE SKIP LOCKED) c;
-        SELECT array_agg(c.ctid), min(c.seq) INTO line, line_from FROM (
-            SELECT d.ctid, d.seq FROM outbox.delivery d
-             WHERE d.relay_id = relay AND d.lane = -1 AND d.state = 'PENDING' AND d.hold = 'NONE'
-               AND d.seq > floor
-             ORDER BY d.seq LIMIT row_limit - coalesce(cardinality(due), 0)
-               FOR UPDATE SKIP LOCKED) c;
+        SELECT array_agg(b.ctid), coalesce(sum(b.bytes), 0) INTO due, due_bytes FROM (
+            SELECT c.ctid, c.bytes, sum(c.bytes) OVER (ROWS UNBOUNDED PRECEDING) - c.bytes AS before
+              FROM (SELECT d.ctid, d.bytes FROM outbox.delivery d
+                     WHERE d.relay_id = relay AND d.state = 'PENDING' AND d.hold = 'TIME'
+                       AND d.available_at <= now()
+                     ORDER BY d.available_at, d.seq LIMIT row_limit FOR UPDATE SKIP LOCKED) c) b
+         WHERE b.before < outbox.bytes_per_claim();
+        SELECT array_agg(b.ctid), min(b.seq) INTO line, line_from FROM (
+            SELECT c.ctid, c.seq, sum(c.bytes) OVER (ROWS UNBOUNDED PRECEDING) - c.bytes AS before
+              FROM (SELECT d.ctid, d.seq, d.bytes FROM outbox.delivery d
+                     WHERE d.relay_id = relay AND d.lane = -1
+                       AND d.state = 'PENDING' AND d.hold = 'NONE' AND d.seq > floor
+                     ORDER BY d.seq LIMIT row_limit - coalesce(cardinality(due), 0)
+                       FOR UPDATE SKIP LOCKED) c) b
+         WHERE b.before + due_bytes < outbox.bytes_per_claim();
     END IF;
     IF due IS NOT NULL OR line IS NOT NULL THEN
         RETURN QUERY SELECT * FROM outbox.take(owner, lease, due || line, line_from, durable);
@@ -165,7 +177,7 @@ BEGIN
     some_wait := EXISTS (SELECT 1 FROM outbox.delivery d
                           WHERE d.relay_id = relay AND d.hold <> 'NONE' AND d.key_hash IS NOT NULL);
     WITH due AS MATERIALIZED (
-        SELECT d.ctid, d.seq, d.key_hash, d.crashes, d.hold FROM outbox.delivery d
+        SELECT d.ctid, d.seq, d.key_hash, d.crashes, d.hold, d.bytes FROM outbox.delivery d
          WHERE d.relay_id = relay AND d.state = 'PENDING'
            AND d.hold = CASE WHEN suspects THEN 'SUSPECT' ELSE 'TIME' END::outbox.hold
            AND d.hold IN ('TIME', 'SUSPECT')
@@ -174,14 +186,17 @@ BEGIN
          LIMIT CASE WHEN suspects THEN least(row_limit, 50) ELSE row_limit END
     ), line AS (
         SELECT l.* FROM unnest(lanes) AS own (lane), LATERAL (
-            SELECT d.ctid, d.seq, d.key_hash, d.crashes, d.hold FROM outbox.delivery d
+            SELECT d.ctid, d.seq, d.key_hash, d.crashes, d.hold, d.bytes FROM outbox.delivery d
              WHERE d.relay_id = relay AND d.lane = own.lane
                AND d.state = 'PENDING' AND d.hold = 'NONE' AND d.seq > floor
              ORDER BY d.seq LIMIT lane_limit) l
          WHERE NOT suspects
          ORDER BY l.seq LIMIT row_limit - (SELECT count(*) FROM due)
-    ), candidate AS MATERIALIZED (
-        SELECT * FROM due UNION ALL SELECT * FROM line
+    ), candidate AS MATERIALIZED (  -- what is cut off is the end, in seq order: no key has a gap
+        SELECT * FROM (
+            SELECT c.*, sum(c.bytes) OVER (ORDER BY c.seq ROWS UNBOUNDED PRECEDING) - c.bytes AS before
+              FROM (SELECT * FROM due UNION ALL SELECT * FROM line) c) b
+         WHERE b.before < outbox.bytes_per_claim()
     ), barrier AS MATERIALIZED (  -- per key, the first that waits and is not among the candidates
         SELECT k.key_hash, w.seq
           FROM (SELECT DISTINCT c.key_hash FROM candidate c
