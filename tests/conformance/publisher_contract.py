@@ -41,7 +41,7 @@ def make_claim(
         "attempts": 1,
         "attempts_base": 0,
         "crashes": 0,
-        "lane": seq & 255,
+        "lane": seq & 63,
         "event_id": str(uuid.uuid4()),
         "event_type": "order.created",
         "payload": payload,

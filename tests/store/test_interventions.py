@@ -15,7 +15,7 @@ from outbox_relay.model.lifecycle import Hold, State
 from outbox_relay.store.connection import Connection
 from outbox_relay.store.deliveries import Wanted
 from outbox_relay.store.interventions import Interventions, Result
-from outbox_relay.store.lanes import Lanes
+from outbox_relay.store.lanes import LANES, Lanes
 from services import Postgres, wait_until
 
 pytestmark = pytest.mark.pg
@@ -43,10 +43,10 @@ class Ordered:
         self.id = outbox.register("ordered", ordering="Key")
         lanes = Lanes(outbox.conn, self.id, "pod-1", LEASE)
         self._holder = lanes.join()
-        lanes.acquire(self._holder, 256)
+        lanes.acquire(self._holder, LANES)
 
     def claim(self, limit: int = 100, conn: Connection | None = None) -> list[Claim]:
-        wanted = Wanted(limit, range(256), floor=0, lane_limit=limit, release=True)
+        wanted = Wanted(limit, range(LANES), floor=0, lane_limit=limit, release=True)
         deliveries = self.outbox.deliveries(self.id, conn=conn)
         return deliveries.turn(None, wanted, self._holder).claims
 

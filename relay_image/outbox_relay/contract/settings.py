@@ -11,7 +11,6 @@ from os import environ, getpid
 from pathlib import Path
 from typing import Annotated, Literal
 
-import yaml
 from pydantic import Field, ValidationError, model_validator
 
 from outbox_relay.contract.values import Duration, SecretRef, Settings, format_duration
@@ -26,7 +25,8 @@ class Store(Settings):
     """A PostgreSQL connection string; PgBouncer in transaction mode may be in between."""
     connect_timeout: Annotated[Duration, Field(ge=Seconds)] = timedelta(seconds=10)
     statement_timeout: Annotated[Duration, Field(ge=Seconds)] = timedelta(seconds=30)
-    """Above any healthy statement's time and below the lease: a hung one is given up in time."""
+    """Above any healthy statement's time. At most half the lease is used, so that a statement that
+    hangs is given up while the claims are still ours."""
 
 
 class Subscription(Settings):
@@ -64,7 +64,8 @@ class Kafka(Settings):
     """How long the client tries to deliver one message; what it resends meanwhile is one attempt.
     Below the lease, or a late acknowledgement finds the event claimed by another relay."""
     linger: Annotated[Duration, Field(le=timedelta(seconds=1))] = timedelta(milliseconds=0)
-    """How long the client waits for more messages. A batch is handed over whole: no need to."""
+    """How long the client waits for more messages while events trickle in. Large batches wait for
+    5 ms at least, because a request for each of their messages would cost more."""
     compression: Literal["none", "gzip", "snappy", "lz4", "zstd"] = "none"
     max_message_bytes: Annotated[int, Field(ge=1000)] = 1_000_000
     """Larger messages are refused before they are sent: at most the broker's own limit."""
@@ -120,6 +121,12 @@ class RetryPolicy(Settings):
     dead: fewer than max_attempts, because every try costs a restart."""
     overrides: tuple[RetryOverride, ...] = ()
 
+    @model_validator(mode="after")
+    def delays_fit(self) -> "RetryPolicy":
+        if self.base_delay > self.max_delay:
+            raise ValueError("baseDelay must not be longer than maxDelay")
+        return self
+
     def policy(self) -> Retry:
         return Retry(
             max_attempts=self.max_attempts,
@@ -135,10 +142,18 @@ class RetryPolicy(Settings):
 
 
 class Polling(Settings):
-    shortest: Annotated[Duration, Field(ge=timedelta(milliseconds=1))] = timedelta(milliseconds=2)
-    """Pause between two looks while events trickle in. None at all while batches are full."""
+    shortest: Annotated[Duration, Field(ge=timedelta(milliseconds=1))] = timedelta(milliseconds=5)
+    """Between two looks while events trickle in: more of them share a round trip and a commit. No
+    pause at all while there is a backlog."""
     longest: Annotated[Duration, Field(ge=timedelta(milliseconds=10))] = timedelta(seconds=3)
     """Pause when nothing has come for a while: an idle relay costs 20 statements a minute."""
+
+    @model_validator(mode="after")
+    def in_order(self) -> "Polling":
+        if self.shortest > self.longest:
+            raise ValueError("shortest must not be longer than longest")
+        return self
+
     notify: bool = False
     """Be woken by NOTIFY, so that an idle relay starts at once. Off by default: it makes every
     producer's commit take a lock that is shared by the whole server, and needs a direct
@@ -181,8 +196,9 @@ class RelaySettings(Settings):
     or the key goes on without it. Block, because a gap is what ordering was asked to prevent."""
     retry: RetryPolicy = RetryPolicy()
     polling: Polling = Polling()
-    drain_timeout: Annotated[Duration, Field(ge=Seconds)] = timedelta(seconds=35)
-    """After SIGTERM: how long what is in flight may take. Above the publisher's timeout."""
+    drain_timeout: Annotated[Duration, Field(ge=Seconds)] | None = None
+    """After SIGTERM: how long what is in flight may take. Default: 5 s more than the publisher's
+    deliveryTimeout; less than that timeout is refused, because what is cut off is sent twice."""
     http: Http = Http()
     log: Log = Log()
     identity: str = ""
@@ -196,7 +212,21 @@ class RelaySettings(Settings):
                 f"lease ({format_duration(self.lease)}) must be longer than the publisher's "
                 f"deliveryTimeout ({format_duration(timeout)}): raise the one or lower the other"
             )
+        if self.drain_timeout is not None and self.drain_timeout < timeout:
+            raise ValueError(
+                f"drainTimeout ({format_duration(self.drain_timeout)}) must not be shorter than "
+                f"the publisher's deliveryTimeout ({format_duration(timeout)}), or what is in "
+                "flight at the stop is sent twice"
+            )
         return self
+
+    @property
+    def drain(self) -> timedelta:
+        return self.drain_timeout or self.publisher.timeout + timedelta(seconds=5)
+
+    @property
+    def statement_timeout(self) -> timedelta:
+        return min(self.store.statement_timeout, self.lease / 2)
 
     @property
     def owner(self) -> str:
@@ -207,14 +237,18 @@ class RelaySettings(Settings):
 
 def load(path: Path) -> RelaySettings:
     """Read and check a config file; what is wrong is said field by field."""
+    import yaml  # here, because the operator reads these models and no file
+
     try:
-        text = path.read_text()
+        data = yaml.safe_load(path.read_text(encoding="utf-8"))
     except OSError as error:
         raise SettingsError(f"cannot read {path}: {error.strerror}") from error
-    try:
-        data = yaml.safe_load(text)
-    except yaml.YAMLError as error:
-        raise SettingsError(f"{path} is not YAML: {error}") from error
+    except UnicodeDecodeError as error:
+        raise SettingsError(f"{path} is not UTF-8 text") from error
+    except yaml.YAMLError as error:  # its own text would repeat the line, secrets included
+        mark = getattr(error, "problem_mark", None)
+        where = f" at line {mark.line + 1}, column {mark.column + 1}" if mark else ""
+        raise SettingsError(f"{path} is not YAML{where}") from None
     if not isinstance(data, dict):
         raise SettingsError(f"{path}: expected a mapping with at least name and publisher")
     try:

@@ -21,7 +21,10 @@ def parse_duration(value: object) -> object:
         return value
     if isinstance(value, str) and DURATION.fullmatch(value):
         parts = re.findall(r"(\d+(?:\.\d+)?)(ms|[smhd])", value)
-        return timedelta(seconds=sum(float(n) * UNITS[unit] for n, unit in parts))
+        try:
+            return timedelta(seconds=sum(float(n) * UNITS[unit] for n, unit in parts))
+        except OverflowError:
+            raise ValueError(f"{value!r} is longer than anything lasts") from None
     raise ValueError(f"{value!r} is not a duration: write for example 500ms, 30s, 5m, 1h30m or 7d")
 
 
@@ -30,7 +33,7 @@ def format_duration(value: timedelta) -> str:
     for unit in ("d", "h", "m", "s"):
         if seconds and seconds % UNITS[unit] == 0:
             return f"{seconds / UNITS[unit]:.0f}{unit}"
-    return f"{seconds * 1000:g}ms"
+    return f"{seconds * 1000:.3f}".rstrip("0").rstrip(".") + "ms"
 
 
 Duration = Annotated[

@@ -30,8 +30,10 @@ class ErrorClass(StrEnum):
 
 
 SECRET = re.compile(
-    r"(?i)(\b(?:password|passwd|pwd|secret|token|api[-_]?key|authorization|sasl\.jaas\.config)\b"
-    r"\s*[=:]\s*)(\"[^\"]*\"|'[^']*'|\S+)|(://[^:/@\s]+:)[^@\s]+(?=@)"
+    # a name that means a secret, perhaps quoted, perhaps the end of a longer one; and its value
+    r"(?i)([\w.-]*(?:password|passwd|pwd|secret|token|api[-_]?key|authorization|jaas\.config)"
+    r"[\"']?\s*[=:]\s*(?:(?:bearer|basic)\s+)?)(\"[^\"]*\"|'[^']*'|[^\s,;}\"']+)"
+    r"|(://[^:/@\s]*:)[^@\s]+(?=@)"
 )
 
 

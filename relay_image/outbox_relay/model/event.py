@@ -69,7 +69,7 @@ class Claim(NamedTuple):
     def traceparent(self) -> str | None:
         """The W3C trace context of the span that made the event: the application's header, else
         what it left in the metadata."""
-        if self.headers_json is not None and "traceparent" in self.headers_json:
+        if self.headers_json is not None and "traceparent" in self.headers_json.lower():
             for name, value in self.headers:
                 if name.lower() == "traceparent":
                     return value

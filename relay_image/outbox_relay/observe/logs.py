@@ -13,7 +13,17 @@ STANDARD = frozenset(vars(logging.LogRecord("", 0, "", 0, "", None, None))) | {"
 
 def fields(record: logging.LogRecord) -> dict[str, object]:
     """What was given as `extra`."""
-    return {k: v for k, v in vars(record).items() if k not in STANDARD}
+    return {k: clean(v) for k, v in vars(record).items() if k not in STANDARD}
+
+
+def clean(value: object) -> object:
+    if isinstance(value, str):
+        return without_secrets(value)
+    if isinstance(value, list | tuple):
+        return [clean(v) for v in value]
+    if isinstance(value, dict):
+        return {k: clean(v) for k, v in value.items()}
+    return value if isinstance(value, int | float | None) else without_secrets(str(value))
 
 
 def line(record: logging.LogRecord) -> str:

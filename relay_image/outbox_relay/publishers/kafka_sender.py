@@ -64,8 +64,14 @@ class Messages(NamedTuple):
 
 class Sender:
     def __init__(
-        self, config: Config, secrets: Credentials, messages: Messages, in_order: bool
+        self,
+        config: Config,
+        secrets: Credentials,
+        messages: Messages,
+        in_order: bool,
+        many: bool = False,
     ) -> None:
+        self.many = many
         self._trouble = Trouble(LOG, secrets)
         self._producer = make_client(Producer, config, secrets, self._trouble)
         self._messages = messages

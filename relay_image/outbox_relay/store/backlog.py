@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 from psycopg import sql
 
 from outbox_relay.store.connection import Connection, translated
+from outbox_relay.store.lanes import LANES
 
 CAP = 10_000
 SAMPLE = 2000
@@ -53,7 +54,7 @@ class Kind(NamedTuple):
 
     where: sql.SQL
     in_lanes: bool = False
-    """An ordered relay's line is spread over 256 lanes; every other kind is one strand."""
+    """An ordered relay's line is spread over 64 lanes; every other kind is one strand."""
     guess: sql.SQL | None = None
     """Where the index is not by seq, above CAP the statistics are asked. Without `state`: it
     follows from the hold, and the planner would take the two for independent."""
@@ -199,7 +200,7 @@ class _Look:
         self.approximate = False
         self._values = {"relay": relay_id, "floor": floor, "errors": ERRORS_SEEN}
         self.at, ordering = self._row(RELAY)
-        self._lanes = (0, 255) if ordering == "Key" else (-1, -1)
+        self._lanes = (0, LANES - 1) if ordering == "Key" else (-1, -1)
 
     def count(self, kind: Kind) -> int:
         if kind.guess is not None:

@@ -17,6 +17,7 @@ from psycopg.rows import args_row
 from outbox_relay.model.attempt import Verdict
 from outbox_relay.model.event import Claim
 from outbox_relay.model.lifecycle import State
+from outbox_relay.model.retry import give_back
 from outbox_relay.store.connection import Connection, translated
 
 UNORDERED = (-1,)
@@ -81,14 +82,16 @@ PUBLISHED = "SELECT * FROM outbox.finish_published(%s, %s, %s, %s)"
 
 FAILED = "SELECT * FROM outbox.finish_failed(%s, %s, %s, %s, %s, %s, %s, %s, %s)"
 
+STILL_HOLDER = "SELECT 1 FROM outbox.holder WHERE token = %s FOR SHARE"
+
 RENEW = "SELECT outbox.renew(%s, %s, %s, %s)"
 
 EXPIRE = "SELECT event_id FROM outbox.expire(%s, %s, %s::smallint[], %s, %s, %s, %s)"
 
-# last_value is read before our own transaction id is drawn: so whoever drew a seq up to it had
-# its id before us.
+# The first statement of its transaction, so that last_value is read before our own transaction id
+# is drawn: whoever drew a seq up to it had its id before us.
 MARK = """
-    SELECT last_value, pg_current_xact_id()::text::bigint,
+    SELECT CASE WHEN is_called THEN last_value ELSE 0 END, pg_current_xact_id()::text::bigint,
            pg_snapshot_xmin(pg_current_snapshot())::text::bigint
       FROM outbox.event_seq
 """
@@ -135,10 +138,10 @@ class Deliveries:
         lost: list[int] = []
         mark: Mark | None = None
         with translated(), self._conn.pipeline():
+            if wanted is not None and wanted.mark:  # first: see MARK
+                marked = self._conn.execute(MARK, binary=True)
             ends = [] if done is None else self._send_finish(done)
             if wanted is not None:
-                if wanted.mark:
-                    marked = self._conn.execute(MARK, binary=True)
                 claimed = self._send_claim(wanted, holder, durable=done is not None)
         for cursor in ends:
             lost.extend(seq for (seq,) in cursor)
@@ -244,6 +247,18 @@ class Deliveries:
         with translated():
             cursor = self._conn.cursor(row_factory=args_row(Claim), binary=True)
             return cursor.execute(OVERDUE, (self._relay, chosen, chosen, limit)).fetchall()
+
+    def recover(self, holder: int, lanes: Sequence[int], known: Sequence[int]) -> int:
+        """
+        Give back what is claimed in our own lanes and we do not know of: a claim whose answer was
+        lost with the connection. Nothing, if the lanes are not ours any more.
+        """
+        with translated(), self._conn.transaction():
+            if self._conn.execute(STILL_HOLDER, (holder,)).fetchone() is None:
+                return 0
+            lost = [c for c in self.overdue(1_000_000, lanes) if c.seq not in known]
+            self.take_back([give_back(c) for c in lost])
+            return len(lost)
 
     def take_back(self, verdicts: Sequence[Verdict]) -> int:
         """Write down what was judged about overdue claims; how many of them are dead."""

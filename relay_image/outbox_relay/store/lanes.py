@@ -13,7 +13,8 @@ from typing import NamedTuple
 
 from outbox_relay.store.connection import Connection, translated
 
-LANES = 256
+LANES = 64
+"""As in `outbox.lane_of`: more processes than a database can feed, few enough to look into each."""
 
 JOIN = """
     INSERT INTO outbox.holder (relay_id, owner, expires_at) VALUES (%s, %s, now() + %s)

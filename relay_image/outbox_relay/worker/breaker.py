@@ -76,7 +76,7 @@ class Breaker:
             was = self._state
             self._trying = False
             if any(isinstance(o, Acked) for o in outcomes):
-                self._state, self._pause, self.reason = BreakerState.CLOSED, self._shortest, ""
+                self._close()
             else:
                 errors = [o.error for o in outcomes if isinstance(o, Refused)]
                 if errors and all(e.kind is ErrorClass.OUTAGE for e in errors):
@@ -84,12 +84,17 @@ class Breaker:
                         BreakerState.OPEN,
                         f"{errors[0].code}: {errors[0].text}",
                     )
+                    if was is not BreakerState.CLOSED:  # it answers probes and takes nothing
+                        self._pause = min(self._longest, self._pause * 2)
                     self._probe_at = self._clock() + self._pause
                 elif errors and was is BreakerState.TRIAL:
-                    self._state = BreakerState.CLOSED  # it answers, if only with a refusal
+                    self._close()  # it answers, if only with a refusal
             return self._state is not was
 
+    def _close(self) -> None:
+        self._state, self._pause, self.reason = BreakerState.CLOSED, self._shortest, ""
+
     def found_nothing(self) -> None:
-        """The trial batch was empty: the next claim may be the trial."""
+        """The trial did not happen: nothing was claimed. The next claim may be the trial."""
         with self._lock:
             self._trying = False

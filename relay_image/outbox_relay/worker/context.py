@@ -70,5 +70,5 @@ class Context:
             store.dsn.read("store.dsn"),
             f"outbox-relay {self.settings.name} {purpose}",
             store.connect_timeout.total_seconds(),
-            store.statement_timeout.total_seconds(),
+            self.settings.statement_timeout.total_seconds(),
         )

@@ -27,6 +27,7 @@ from outbox_relay.worker.watermark import Watermark
 log = logging.getLogger("outbox.relay")
 
 RELEASE_EVERY = 0.05
+SMALL_SHARE = 20
 LOGGED_IDS = 20
 
 
@@ -36,10 +37,9 @@ class Worker:
         self._index = index
         self._context = context
         self._conn: Connection | None = None
-        self._pace = Pace(
-            polling.shortest.total_seconds(), polling.longest.total_seconds(), context.clock
-        )
-        self._watermark = Watermark(context.clock)
+        self._shortest = polling.shortest.total_seconds()
+        self._pace = Pace(self._shortest, polling.longest.total_seconds(), context.clock)
+        self._watermark = Watermark(context.clock, context.ordered)
         self._done: Finished | None = None
         self._share = Share((), None)
         self._looked_into: tuple[int, ...] = ()
@@ -47,6 +47,9 @@ class Worker:
         self._turns = 0
         self._released_at = 0.0
         self._retry_in = 0.1
+        self._claimed_at = 0.0
+        self._small = False
+        self._in_doubt: set[int] = set()  # lanes in which we may have claims that we do not know of
 
     def run(self) -> None:
         """Until the process stops; then what is in flight is finished and written down."""
@@ -69,6 +72,12 @@ class Worker:
             if not stopping:
                 self._wait_for_broker()
             return
+        if self._small:  # events trickle in: a few more per round trip cost them little
+            pause = self._claimed_at + self._shortest - context.clock()
+            if pause > 0:
+                context.stopping.wait(pause)
+        if self._in_doubt:
+            self._recover()
         self._share = context.crew.share(self._index)
         if self._share.lanes != self._looked_into:
             self._looked_into = self._share.lanes
@@ -79,12 +88,18 @@ class Worker:
             context.breaker.found_nothing()
             context.crew.rest(self._index, self._pace.pause())
             return
-        batch = self._claim(limit)
+        try:
+            batch = self._claim(limit)
+        except StoreError:
+            context.breaker.found_nothing()
+            raise
         if not batch:
             context.breaker.found_nothing()
             context.crew.rest(self._index, self._pace.pause())
             return
         self._pace.found()
+        self._claimed_at = context.clock()
+        self._small = len(batch) * SMALL_SHARE < limit
         if len(batch) >= limit and context.settings.workers > 1:
             context.crew.wake()
         self._done = self._publish(batch)
@@ -122,11 +137,11 @@ class Worker:
         """Write down how the last batch ended, if there is one, and claim the next, if wanted."""
         context = self._context
         start = context.clock()
-        if self._conn is None:
-            self._conn = context.open_connection(f"worker {self._index}")
-        settings = context.settings
-        deliveries = Deliveries(self._conn, context.relay, settings.owner, settings.lease)
+        deliveries = self._deliveries()
+        if wanted is not None and context.ordered:
+            self._in_doubt.update(self._share.lanes)
         turn = deliveries.turn(self._done, wanted, self._share.holder)
+        self._in_doubt.clear()
         context.crew.settled(self._index, self._share if wanted else Share((), None))
         if self._done is not None:
             context.in_flight.remove(self._done.token)
@@ -145,14 +160,27 @@ class Worker:
         context.metrics.stage.labels("store").observe(context.clock() - start)
         return turn
 
-    def _expire(self, limit: int, floor: int) -> None:
+    def _recover(self) -> None:
+        """The connection was lost while we claimed: what we claimed, we do not know."""
         context = self._context
-        assert context.policy.max_age is not None
+        holder = context.crew.holder
+        if holder is not None:
+            known = () if self._done is None else self._done.published
+            unfinished = () if self._done is None else [v.seq for v in self._done.failed]
+            self._deliveries().recover(holder, sorted(self._in_doubt), [*known, *unfinished])
+        self._in_doubt.clear()
+
+    def _deliveries(self) -> Deliveries:
+        context = self._context
         if self._conn is None:
             self._conn = context.open_connection(f"worker {self._index}")
         settings = context.settings
-        deliveries = Deliveries(self._conn, context.relay, settings.owner, settings.lease)
-        dead = deliveries.expire(
+        return Deliveries(self._conn, context.relay, settings.owner, settings.lease)
+
+    def _expire(self, limit: int, floor: int) -> None:
+        context = self._context
+        assert context.policy.max_age is not None
+        dead = self._deliveries().expire(
             context.policy.max_age, self._share.lanes, limit, floor, context.blocks
         )
         if dead:

@@ -102,7 +102,7 @@ def reap_once(settings: RelaySettings) -> ReapReport:
         store.dsn.read("store.dsn"),
         f"outbox-reap {settings.name}",
         store.connect_timeout.total_seconds(),
-        store.statement_timeout.total_seconds(),
+        settings.statement_timeout.total_seconds(),
     ) as conn:
         require_current(conn)
         relay = relay_id(conn, settings.name)

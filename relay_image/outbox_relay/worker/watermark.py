@@ -17,6 +17,7 @@ from collections.abc import Callable
 from outbox_relay.store.deliveries import Mark
 
 MARK_EVERY = 0.1
+MARKS_AT_MOST = 1000
 SWEEP_SHARE = 0.05
 """Of the time, at most, spent on sweeps while a transaction with an id stays open."""
 SWEEP_SOON = 0.5
@@ -28,8 +29,10 @@ FAR = 5_000
 class Watermark:
     """Owned by one worker thread; the times are that process's monotonic clock."""
 
-    def __init__(self, clock: Callable[[], float]) -> None:
+    def __init__(self, clock: Callable[[], float], in_order: bool = False) -> None:
         self._clock = clock
+        # In order nothing may start ahead: what commits late would be overtaken by its own key.
+        self._in_order = in_order
         self._marks: deque[tuple[int, int]] = deque()
         self._decided = 0
         self._moving = True
@@ -54,7 +57,7 @@ class Watermark:
 
     def floor(self) -> int:
         """Where the next claim starts: above this seq."""
-        lagging = self._ahead - self._safe > FAR
+        lagging = not self._in_order and self._ahead - self._safe > FAR
         pause = SWEEP_SOON if lagging else SWEEP_SELDOM
         if self._clock() - self._swept_at > max(pause, self._sweep_took / SWEEP_SHARE):
             return 0
@@ -69,7 +72,8 @@ class Watermark:
         self._moving = first is not None
         if mark is not None:
             self._marked_at = self._clock()
-            self._marks.append((mark.seq, mark.xid))
+            if len(self._marks) < MARKS_AT_MOST:
+                self._marks.append((mark.seq, mark.xid))
             while self._marks and self._marks[0][1] <= mark.horizon:
                 self._decided = self._marks.popleft()[0]
         if first is not None:

@@ -11,10 +11,10 @@ CREATE FUNCTION outbox.slot_of(key text) RETURNS integer
 COMMENT ON FUNCTION outbox.slot_of IS
     'The lock that an ordering key takes. Bulk inserts that ORDER BY it cannot deadlock each other.';
 
--- 256 lanes: more workers than a database can feed, and few enough to look into each.
+-- 64 lanes: more processes than a database can feed, and few enough to look into each.
 CREATE FUNCTION outbox.lane_of(key_hash bigint, seq bigint) RETURNS smallint
     LANGUAGE sql IMMUTABLE PARALLEL SAFE
-    AS $$ SELECT (coalesce(key_hash, seq) & 255)::smallint $$;
+    AS $$ SELECT (coalesce(key_hash, seq) & 63)::smallint $$;
 
 -- An event arrives ---------------------------------------------------------------------------
 

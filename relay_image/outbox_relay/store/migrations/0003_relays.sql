@@ -37,7 +37,7 @@ BEGIN
         version = EXCLUDED.version, active = true
     RETURNING r.id INTO known.id;
     IF register_relay.ordering = 'Key' THEN
-        INSERT INTO outbox.lane (relay_id, lane) SELECT known.id, generate_series(0, 255)
+        INSERT INTO outbox.lane (relay_id, lane) SELECT known.id, generate_series(0, 63)
             ON CONFLICT DO NOTHING;
     END IF;
     IF known.ordering <> register_relay.ordering THEN  -- what waits changes lanes

@@ -1,0 +1,273 @@
+"""The documents: what the specification asks to be documented is, and nothing is stale."""
+
+import importlib.util
+import re
+import subprocess
+import sys
+from pathlib import Path
+from types import ModuleType
+
+import psycopg
+import pytest
+
+from outbox_relay.cli.main import SECTIONS
+from outbox_relay.contract.settings import RelaySettings, RetryPolicy, load
+from outbox_relay.contract.values import format_duration
+from outbox_relay.model.attempt import ErrorClass
+from outbox_relay.model.lifecycle import TRANSITIONS, Hold
+from outbox_relay.observe.metrics import Metrics
+
+ROOT = Path(__file__).resolve().parents[3]
+DOCS = ROOT / "docs"
+PAGES = [ROOT / "README.md", ROOT / "CHANGELOG.md", *sorted(DOCS.glob("*.md"))]
+
+
+def section(page: str, heading: str) -> str:
+    """What stands under a heading, up to the next one that is not below it, on one line."""
+    lines = (ROOT / page).read_text().splitlines()
+    starts = [n for n, line in enumerate(lines) if line.lstrip("#") == f" {heading}"]
+    assert starts, f"{page} has no section {heading!r}"
+    level = len(lines[starts[0]]) - len(lines[starts[0]].lstrip("#"))
+    body = []
+    for line in lines[starts[0] + 1 :]:
+        if re.match(rf"#{{1,{level}}} ", line):
+            break
+        body.append(line)
+    return " ".join(" ".join(body).split())
+
+
+def module(path: Path) -> ModuleType:
+    spec = importlib.util.spec_from_file_location(path.stem, path)
+    assert spec is not None
+    assert spec.loader is not None
+    found = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(found)
+    return found
+
+
+# Nothing is stale ---------------------------------------------------------------------------
+
+
+def test_the_configuration_reference_is_current() -> None:
+    made = module(ROOT / "dev" / "configuration_reference.py").page()
+    assert (DOCS / "configuration.md").read_text() == made, "make docs"
+
+
+def test_the_configuration_reference_has_every_field_with_its_reason() -> None:
+    page = (DOCS / "configuration.md").read_text()
+    for field in [*RelaySettings.model_fields.values(), *RetryPolicy.model_fields.values()]:
+        assert f"| `{field.alias}` |" in page
+        assert " ".join((field.description or "").split()) in page
+
+
+def test_the_example_settings_are_valid() -> None:
+    settings = load(ROOT / "examples" / "relay.yaml")
+    assert settings.ordering == "Key"
+
+
+def test_settings_in_the_documents_are_valid() -> None:
+    found = re.findall(r"```yaml\n(.*?)```", (DOCS / "delivery.md").read_text(), re.S)
+    assert found
+    for n, text in enumerate(found):
+        config = "name: n\npublisher: {kafka: {bootstrapServers: 'b:1'}}\n" + text
+        check = subprocess.run(
+            [sys.executable, "-m", "outbox_relay.cli.main", "validate", "--config", "/dev/stdin"],
+            input=config,
+            text=True,
+            capture_output=True,
+        )
+        assert check.returncode == 0, f"example {n}: {check.stderr}"
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_links_lead_somewhere(page: Path) -> None:
+    for target in re.findall(r"\]\(([^)]+)\)", page.read_text()):
+        if target.startswith("https://"):
+            continue
+        file, _, anchor = target.partition("#")
+        other = (page.parent / file).resolve() if file else page
+        assert other.exists(), f"{page.name}: {target}"
+        if anchor:
+            headings = re.findall(r"^#+ (.+)$", other.read_text(), re.M)
+            anchors = {re.sub(r"[^\w\- ]", "", h.lower()).replace(" ", "-") for h in headings}
+            assert anchor in anchors, f"{page.name}: {target}"
+
+
+def test_every_command_is_documented() -> None:
+    page = (DOCS / "operations.md").read_text()
+    for command in (c for group in SECTIONS.values() for c in group):
+        assert re.search(rf"`(outbox-relay )?{command.name}\b|outbox-relay {command.name}\b", page)
+
+
+def test_every_metric_is_documented() -> None:
+    table = section("docs/operations.md", "Metrics")
+    for metric in Metrics().registry.collect():
+        assert f"`{metric.name}" in table
+
+
+# What the specification wants said ----------------------------------------------------------
+
+
+def test_em_53_nothing_stronger_than_at_least_once_is_claimed() -> None:
+    text = section("docs/delivery.md", "At least once")
+    assert "Nothing stronger is claimed or implied, in no setting." in text
+
+
+def test_em_54_stronger_guarantees_have_conditions_limits_and_failure_modes() -> None:
+    text = section("docs/delivery.md", "Exactly-once")
+    assert "| way | conditions | costs and limits | when it fails |" in text
+    for way in ("Idempotent consumer", "Deduplicating consumer", "Hand the key on"):
+        assert f"| {way}: " in text
+
+
+def test_oo_07_exactly_once_needs_and_trade_offs_are_documented() -> None:
+    text = section("docs/delivery.md", "Exactly-once")
+    assert text.startswith("Not claimed, and not available by any setting.")
+    assert "effect and memory live in one database" in text  # what it needs
+    assert "the memory must reach back as far as duplicates can come" in text  # what it costs
+    assert "condition for effectively-once is always on the consumer's side" in text
+
+
+def test_oo_29_stronger_guarantees_are_implied_nowhere() -> None:
+    assert (
+        "| Exactly once. [Duplicates happen.]"
+        in section("README.md", "What is promised").partition("| not promised |")[2]
+    )
+    # The one place that speaks of it otherwise is the section that says what it would take.
+    pages = {page: page.read_text() for page in [*PAGES, *(ROOT / "examples").iterdir()]}
+    delivery = pages[DOCS / "delivery.md"]
+    pages[DOCS / "delivery.md"] = re.sub(r"## Exactly-once\n.*?(?=\n## )", "", delivery, flags=re.S)
+    for folder in ("store/migrations", "contract", "cli"):
+        for file in (ROOT / "relay_image/outbox_relay" / folder).glob("*.*"):
+            pages[file] = file.read_text()
+    for page, text in pages.items():
+        for found in re.finditer(r"(?i)(exactly|effectively)[- ]once", text):
+            assert text[: found.start()].endswith("| not promised | instead |\n|---|---|\n| "), page
+
+
+def test_tc_16_published_is_said_not_to_mean_consumed() -> None:
+    text = section("docs/delivery.md", "What PUBLISHED means")
+    assert "the broker has acknowledged the event: Kafka, with `acks=all`" in text
+    assert "It does not mean that anybody has consumed it" in text
+
+
+def test_oo_20_what_the_client_resends_is_documented_as_one_attempt() -> None:
+    text = section("docs/delivery.md", "What one attempt is")
+    assert "One call of the publisher is one attempt per event." in text
+    assert "within `deliveryTimeout` (30 s)" in text
+    assert "all that it resends there is **one attempt**" in text
+    assert "each of them is sent once more, alone, within the same attempt" in text
+
+
+def test_oo_31_the_retry_defaults_are_documented_with_their_reasons() -> None:
+    text = section("docs/delivery.md", "Retry defaults")
+    policy = RetryPolicy()
+    for field, value in (
+        ("maxAttempts", str(policy.max_attempts)),
+        ("baseDelay", format_duration(policy.base_delay)),
+        ("maxDelay", format_duration(policy.max_delay)),
+        ("jitter", str(policy.jitter)),
+        ("maxAge", "none" if policy.max_age is None else format_duration(policy.max_age)),
+        ("maxCrashes", str(policy.max_crashes)),
+    ):
+        assert re.search(rf"\| `{field}` \| {re.escape(value)} \| \w[^|]{{20,}} \|", text), field
+    assert "`maxAttempts` is the number of retries + 1." in section(
+        "docs/delivery.md", "Overrides per event type"
+    )
+
+
+def test_lc_26_every_way_to_the_end_is_documented() -> None:
+    text = section("docs/delivery.md", "Failures and retries")
+    for kind in ErrorClass:
+        assert f"| `{kind.value}` |" in text
+
+
+def test_lc_01_the_six_transitions_are_documented_and_no_other() -> None:
+    text = section("docs/delivery.md", "Lifecycle")
+    found = set(re.findall(r"\| ([A-Z]+) to ([A-Z]+) \|", text))
+    assert found == {(a.value, b.value) for a, b in TRANSITIONS}
+    for hold in Hold:
+        assert f"| {hold.value} |" in text
+
+
+def test_oo_44_what_blocks_what_is_documented() -> None:
+    text = section("docs/ordering.md", "Failures: what waits for what")
+    assert "| is DEAD, `onDead: Block` | wait until somebody decides | go on |" in text
+    assert "| is DEAD, `onDead: Continue` | go on without it | go on |" in text
+    assert "`replay` it when the cause is gone, or `skip` it" in section(
+        "docs/ordering.md", "onDead: Block"
+    )
+    assert "Consumers see a gap." in section("docs/ordering.md", "onDead: Continue")
+
+
+def test_tc_39_no_global_order_is_promised() -> None:
+    text = section("docs/ordering.md", "Scope")
+    assert "**There is no global order.**" in text
+    assert "Events of different keys overtake each other at any time" in text
+    assert "| An order across keys, or of events without a key. |" in section(
+        "README.md", "What is promised"
+    )
+
+
+def test_oo_55_replay_is_documented() -> None:
+    text = section("docs/operations.md", "Replay")
+    assert (
+        "A replay sends a DEAD or PUBLISHED event again. It is a new life and not a retry" in text
+    )
+    assert "no copy is made" in text
+    assert "among the events of its key that are not finished yet" in section(
+        "docs/ordering.md", "Replay"
+    )
+
+
+def test_oo_59_operators_are_warned_of_duplicates_and_order_before_a_replay() -> None:
+    text = section("docs/operations.md", "Replay")
+    assert "**Before you replay, know this:**" in text
+    assert "- **Duplicates.** Consumers of a PUBLISHED event get it a second time." in text
+    assert "- **Order.** A replayed event comes before the waiting events of its key" in text
+    assert "--dry-run" in text
+
+
+def test_oo_08_what_synchronous_commit_off_means_is_documented() -> None:
+    text = section("docs/producers.md", "Durability")
+    assert "Do not use it for transactions that emit events." in text
+
+
+def test_ek_04_the_metadata_keys_of_actions_are_documented() -> None:
+    text = section("docs/producers.md", "A record that is never published")
+    for key in ("action_id", "action_name", "action_params", "started_at"):
+        assert f"| `{key}`" in text
+
+
+# The deduplicating consumer -----------------------------------------------------------------
+
+
+def test_tc_19_consumers_are_told_to_be_idempotent_and_shown_how() -> None:
+    text = section("docs/delivery.md", "Idempotent consumers")
+    assert text.startswith("Consumers should be idempotent, and can deduplicate by the event's id")
+    shown = re.search(r"```python\n(.*?)```", (DOCS / "delivery.md").read_text(), re.S)
+    assert shown
+    code = (ROOT / "examples" / "dedup_consumer.py").read_text()
+    for part in shown[1].strip().split("\n\n"):
+        assert part in code  # what is shown is what runs
+
+
+@pytest.mark.pg
+def test_tc_20_with_the_example_a_duplicate_has_its_effect_once(empty_database: str) -> None:
+    example = module(ROOT / "examples" / "dedup_consumer.py")
+    event_id = "9b81f4e0-5e03-4270-91b4-7c7a7c68a6e6"
+    with psycopg.connect(empty_database, autocommit=True) as conn:
+        conn.execute(example.TABLES)
+
+        def effect() -> None:
+            conn.execute(example.COUNT, ("order.created",))
+
+        def crash() -> None:
+            effect()
+            raise RuntimeError("killed in the middle")
+
+        with pytest.raises(RuntimeError):
+            example.once(conn, event_id, crash)
+        assert example.once(conn, event_id, effect)  # nothing is left of the crash
+        assert not example.once(conn, event_id, effect)
+        assert conn.execute("SELECT events FROM event_count").fetchone() == (1,)

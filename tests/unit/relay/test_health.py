@@ -1,0 +1,59 @@
+"""Health: ready when nothing stands in the way, and each change said once."""
+
+import logging
+
+import pytest
+
+from outbox_relay.observe.health import Health
+
+
+@pytest.fixture
+def health(caplog: pytest.LogCaptureFixture) -> Health:
+    caplog.set_level(logging.DEBUG, "outbox.health")
+    return Health()
+
+
+def test_a_process_that_has_not_registered_is_not_ready(health: Health) -> None:
+    assert set(health.troubles) == {"start"}
+
+
+def test_it_is_ready_when_the_last_trouble_is_over(health: Health) -> None:
+    health.trouble("store", "no answer")
+    health.well("start")
+    assert health.troubles == {"store": "no answer"}
+    health.well("store")
+    assert health.troubles == {}
+
+
+def test_the_latest_reason_is_the_one_shown(health: Health) -> None:
+    health.trouble("broker", "no answer")
+    health.trouble("broker", "not allowed")
+    assert health.troubles["broker"] == "not allowed"
+
+
+def test_a_trouble_is_logged_when_it_comes_and_when_it_goes_and_not_between(
+    health: Health, caplog: pytest.LogCaptureFixture
+) -> None:
+    for _ in range(5):
+        health.trouble("store", "no answer")
+    for _ in range(5):
+        health.well("store")
+    assert [(r.levelname, r.getMessage()) for r in caplog.records] == [
+        ("WARNING", "store unavailable: no answer"),
+        ("INFO", "store available again"),
+    ]
+    assert [vars(r)["happening"] for r in caplog.records] == ["unavailable", "available"]
+
+
+def test_that_all_is_well_from_the_start_is_no_happening(
+    health: Health, caplog: pytest.LogCaptureFixture
+) -> None:
+    health.well("start")
+    health.well("store")
+    assert caplog.records == []
+
+
+def test_what_was_read_does_not_change(health: Health) -> None:
+    seen = health.troubles
+    health.well("start")
+    assert set(seen) == {"start"}

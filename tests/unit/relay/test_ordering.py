@@ -1,0 +1,266 @@
+"""Order within a key: what goes out together, and who waits when something failed."""
+
+from collections.abc import Callable
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from fixtures.made_settings import relay_settings
+from fixtures.relays import Broker
+from outbox_relay.model.attempt import Acked, Error, ErrorClass, Outcome, Refused, Unsent, Verdict
+from outbox_relay.model.event import Claim
+from outbox_relay.model.lifecycle import Hold, State
+from outbox_relay.model.ordering import BEHIND, broken_keys, in_order, waves, without_broken
+from outbox_relay.model.retry import Retry, judge
+from outbox_relay.observe.health import Health
+from outbox_relay.observe.metrics import Metrics
+from outbox_relay.worker.breaker import Breaker
+from outbox_relay.worker.context import Context
+from outbox_relay.worker.pipeline import Worker
+from outbox_relay.worker.polling import Crew
+
+NOW = datetime(2026, 1, 1, tzinfo=UTC)
+ACKED = Acked("t[0]@1")
+REFUSED = Refused(Error.of(ErrorClass.TRANSIENT, "CODE", "text"))
+TOO_LARGE = Refused(Error.of(ErrorClass.EVENT, "CODE", "text"))
+POLICY = Retry(jitter=0.0)
+
+KEYS = st.sampled_from(["k1", "k2", "k3", None])
+ROUTES = st.sampled_from(["t1", "t2", None])
+OUTCOMES = st.sampled_from([ACKED, REFUSED, TOO_LARGE, Unsent("stopped")])
+
+
+def claim(seq: int, key: str | None, **fields: Any) -> Claim:
+    values: dict[str, Any] = dict.fromkeys(Claim._fields)
+    values |= {
+        "seq": seq, "token": 7, "claimed_at": NOW, "created_at": NOW, "attempts": 1,
+        "attempts_base": 0, "crashes": 0, "lane": 0, "event_id": f"e{seq}", "event_type": "a.b",
+        "payload": b"", "ordering_key": key,
+    }  # fmt: skip
+    return Claim(**{**values, **fields})
+
+
+def batch_of(*keys: str | None) -> list[Claim]:
+    return [claim(seq, key) for seq, key in enumerate(keys, 1)]
+
+
+def seqs(cut: list[list[Claim]]) -> list[list[int]]:
+    return [[c.seq for c in wave] for wave in cut]
+
+
+def no_promise(_: Claim) -> None:
+    return None
+
+
+# Waves --------------------------------------------------------------------------------------
+
+
+def test_without_a_promise_a_wave_has_one_event_of_each_key() -> None:
+    batch = batch_of("a", "a", "b", "a", "b")
+    assert seqs(waves(batch, no_promise)) == [[1, 3], [2, 5], [4]]
+
+
+def test_a_run_of_one_route_shares_a_wave() -> None:
+    batch = batch_of("a", "a", "b", "a")
+    assert seqs(waves(batch, lambda _: "topic")) == [[1, 2, 3, 4]]
+
+
+def test_where_the_route_of_a_key_changes_a_new_wave_begins() -> None:
+    routes = {1: "t1", 2: "t1", 3: "t2", 4: "t2", 5: "t1"}
+    batch = batch_of("a", "a", "a", "a", "a")
+    assert seqs(waves(batch, lambda c: routes[c.seq])) == [[1, 2], [3, 4], [5]]
+
+
+def test_oo_37_events_without_a_key_all_go_first() -> None:
+    batch = batch_of("a", None, "a", None, "a", None)
+    assert seqs(waves(batch, no_promise)) == [[1, 2, 4, 6], [3], [5]]
+
+
+def test_an_empty_batch_has_nothing_to_send() -> None:
+    assert seqs(waves([], no_promise)) == [[]]
+
+
+@settings(deadline=None)
+@given(st.lists(st.tuples(KEYS, ROUTES), max_size=30))
+def test_waves_lose_nothing_and_keep_each_key_in_order(
+    wanted: list[tuple[str | None, str | None]],
+) -> None:
+    batch = batch_of(*(key for key, _ in wanted))
+    routes = {c.seq: route for c, (_, route) in zip(batch, wanted, strict=True)}
+    cut = waves(batch, lambda c: routes[c.seq])
+    assert sorted(c.seq for wave in cut for c in wave) == [c.seq for c in batch]
+    for wave in cut:
+        assert [c.seq for c in wave] == sorted(c.seq for c in wave)
+    for key in {c.ordering_key for c in batch} - {None}:
+        sent = [c.seq for wave in cut for c in wave if c.ordering_key == key]
+        assert sent == sorted(sent)
+
+
+@settings(deadline=None)
+@given(st.lists(st.tuples(KEYS, ROUTES), max_size=30))
+def test_a_wave_shares_a_key_only_within_one_route(
+    wanted: list[tuple[str | None, str | None]],
+) -> None:
+    batch = batch_of(*(key for key, _ in wanted))
+    routes = {c.seq: route for c, (_, route) in zip(batch, wanted, strict=True)}
+    for wave in waves(batch, lambda c: routes[c.seq]):
+        for key in {c.ordering_key for c in wave} - {None}:
+            mates = [routes[c.seq] for c in wave if c.ordering_key == key]
+            assert len(mates) == 1 or set(mates) in ({"t1"}, {"t2"})
+
+
+# Who is left --------------------------------------------------------------------------------
+
+
+def test_a_key_is_broken_by_whatever_is_not_acknowledged() -> None:
+    wave = batch_of("a", "b", "c", None)
+    assert broken_keys(wave, [ACKED, REFUSED, Unsent("stopped"), REFUSED]) == {"b", "c"}
+
+
+def test_tc_05_an_outcome_is_missing_for_nobody() -> None:
+    with pytest.raises(ValueError, match="shorter"):
+        broken_keys(batch_of("a", "b"), [ACKED])
+
+
+def test_what_stands_behind_a_failure_is_left_and_nothing_else() -> None:
+    wave = batch_of("a", "b", None, "a")
+    send, leave = without_broken(wave, {"a"})
+    assert seqs([send, leave]) == [[2, 3], [1, 4]]
+    assert without_broken(wave, set()) == (wave, [])
+
+
+class Sender:
+    """The worker's own way of sending a batch, to a broker that answers as told."""
+
+    def __init__(self, answer: Callable[[Claim], Outcome]) -> None:
+        self.broker = Broker()
+        self.broker.answer = answer
+        self.context = Context(
+            settings=relay_settings(ordering="Key"),
+            relay=1,
+            publisher=self.broker,
+            policy=POLICY,
+            crew=Crew(1, None),
+            breaker=Breaker(lambda: 0.0),
+            health=Health(),
+            metrics=Metrics(),
+        )
+
+    def send(self, batch: list[Claim]) -> list[Outcome]:
+        return Worker(0, self.context)._in_waves(batch)
+
+
+@settings(deadline=None)
+@given(st.lists(st.tuples(KEYS, OUTCOMES), max_size=20), st.booleans())
+def test_oo_39_nothing_of_a_key_is_sent_after_a_call_in_which_something_of_it_failed(
+    wanted: list[tuple[str | None, Outcome]], gapless: bool
+) -> None:
+    batch = batch_of(*(key for key, _ in wanted))
+    answers = {c.seq: outcome for c, (_, outcome) in zip(batch, wanted, strict=True)}
+    sender = Sender(lambda c: answers[c.seq])
+    sender.broker.gapless = gapless
+    outcomes = sender.send(batch)
+    failed: set[str | None] = set()
+    sent = set()
+    for call in sender.broker.calls:
+        assert not {c.ordering_key for c in call} & failed
+        failed |= {c.ordering_key for c in call if answers[c.seq] is not ACKED} - {None}
+        sent |= {c.seq for c in call}
+    for c, outcome in zip(batch, outcomes, strict=True):
+        assert outcome is (answers[c.seq] if c.seq in sent else BEHIND)
+        assert c.seq in sent or c.ordering_key in failed
+
+
+def test_once_told_to_stop_the_first_wave_is_the_last() -> None:
+    sender = Sender(lambda _: ACKED)
+    sender.broker.before = lambda _: sender.context.stopping.set()
+    outcomes = sender.send(batch_of("a", "a", "b", "a", None))
+    assert seqs(sender.broker.calls) == [[1, 3, 5]]
+    assert outcomes == [ACKED, BEHIND, ACKED, BEHIND, ACKED]
+
+
+# The holds that follow ----------------------------------------------------------------------
+
+
+def held(pairs: list[tuple[Claim, Outcome]], block: bool = True) -> list[tuple[State, Hold]]:
+    judged = [(c, judge(o, c, POLICY, 0.5)) for c, o in pairs]
+    return [(v.state, v.hold) for v in in_order(judged, block)]
+
+
+def test_oo_43_what_stands_behind_a_retry_waits_for_the_key() -> None:
+    a1, a2, b1, loose = batch_of("a", "a", "b", None)
+    assert held([(a1, REFUSED), (a2, BEHIND), (b1, REFUSED), (loose, REFUSED)]) == [
+        (State.PENDING, Hold.TIME),
+        (State.PENDING, Hold.KEY),
+        (State.PENDING, Hold.TIME),
+        (State.PENDING, Hold.TIME),
+    ]
+
+
+def test_oo_44_a_dead_event_keeps_its_key_under_block_and_not_under_continue() -> None:
+    pairs: list[tuple[Claim, Outcome]] = list(
+        zip(batch_of("a", "a", None), (TOO_LARGE, BEHIND, TOO_LARGE), strict=True)
+    )
+    assert held(pairs, block=True) == [
+        (State.DEAD, Hold.DEAD), (State.PENDING, Hold.KEY), (State.DEAD, Hold.NONE),
+    ]  # fmt: skip
+    assert held(pairs, block=False) == [
+        (State.DEAD, Hold.NONE), (State.PENDING, Hold.TIME), (State.DEAD, Hold.NONE),
+    ]  # fmt: skip
+
+
+def test_what_is_given_back_as_a_whole_is_due_at_once() -> None:
+    pairs: list[tuple[Claim, Outcome]] = [(c, Unsent("stopped")) for c in batch_of("a", "a")]
+    assert held(pairs) == [(State.PENDING, Hold.TIME)] * 2
+
+
+def test_a_suspect_stays_a_suspect_behind_a_failure() -> None:
+    first, second = batch_of("a", "a")
+    verdicts = [
+        (first, Verdict(1, 7, State.PENDING, Hold.SUSPECT, delay=2.0)),
+        (second, Verdict(2, 7, State.PENDING, Hold.SUSPECT)),
+    ]
+    assert [v.hold for v in in_order(verdicts, True)] == [Hold.SUSPECT, Hold.SUSPECT]
+
+
+@settings(deadline=None)
+@given(st.lists(st.tuples(KEYS, OUTCOMES), max_size=20), st.booleans())
+def test_holds_change_nothing_else_and_only_where_there_is_a_key(
+    wanted: list[tuple[str | None, Outcome]], block: bool
+) -> None:
+    judged = [
+        (c, judge(outcome, c, POLICY, 0.5))
+        for c, (_, outcome) in zip(batch_of(*(k for k, _ in wanted)), wanted, strict=True)
+        if outcome is not ACKED
+    ]
+    for (c, before), after in zip(judged, in_order(judged, block), strict=True):
+        assert after._replace(hold=before.hold) == before
+        assert c.ordering_key is not None or after == before
+        assert (after.hold is Hold.DEAD) == (
+            block and after.state is State.DEAD and c.ordering_key is not None
+        )
+
+
+@settings(deadline=None)
+@given(st.lists(st.tuples(KEYS, OUTCOMES), max_size=20))
+def test_oo_39_under_block_nothing_behind_a_failure_is_due_before_it(
+    wanted: list[tuple[str | None, Outcome]],
+) -> None:
+    batch = batch_of(*(key for key, _ in wanted))
+    answers = {c.seq: outcome for c, (_, outcome) in zip(batch, wanted, strict=True)}
+    outcomes = Sender(lambda c: answers[c.seq]).send(batch)
+    judged = [
+        (c, judge(o, c, POLICY, 0.5))
+        for c, o in zip(batch, outcomes, strict=True)
+        if not isinstance(o, Acked)
+    ]
+    broken: set[str] = set()
+    for (c, _), verdict in zip(judged, in_order(judged, True), strict=True):
+        if c.ordering_key is None:
+            continue
+        assert (verdict.hold is Hold.KEY) == (c.ordering_key in broken)
+        if verdict.state is State.DEAD or verdict.delay > 0:
+            broken.add(c.ordering_key)

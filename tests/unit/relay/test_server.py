@@ -1,0 +1,181 @@
+"""The one port: probes, the report and the metrics, read over HTTP."""
+
+import json
+import logging
+import urllib.error
+import urllib.request
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+from prometheus_client.parser import text_string_to_metric_families
+
+from outbox_relay.contract.report import Backlog, Rates, Report, TopError
+from outbox_relay.contract.settings import Http
+from outbox_relay.errors import SettingsError
+from outbox_relay.observe.health import Health
+from outbox_relay.observe.metrics import Metrics
+from outbox_relay.observe.server import Server
+
+REPORT = Report(
+    version="1.2.3",
+    relay="orders",
+    claimed_by="orders-0",
+    ordering="Key",
+    ready=True,
+    troubles={},
+    breaker="closed",
+    lanes=128,
+    backlog=Backlog(pending=5, claimed=2, dead=1, oldest_pending_seconds=1.5, approximate=False),
+    rates=Rates(published=10.0, failed=0.5, dead=0.0),
+    top_errors=[TopError(error_class="transient", code="C", text="text", count=3)],
+    observed_at=datetime(2026, 1, 1, tzinfo=UTC),
+)
+
+
+@dataclass
+class Process:
+    """What the port shows, as the test sets it."""
+
+    health: Health = field(default_factory=Health)
+    metrics: Metrics = field(default_factory=Metrics)
+    report: Report | Exception = REPORT
+    port: int = 0
+
+    def reported(self) -> Report:
+        if isinstance(self.report, Exception):
+            raise self.report
+        return self.report
+
+    def get(self, path: str) -> tuple[int, str, str]:
+        try:
+            with urllib.request.urlopen(f"http://127.0.0.1:{self.port}{path}", timeout=10) as got:
+                return got.status, got.headers["Content-Type"], got.read().decode()
+        except urllib.error.HTTPError as error:
+            with error:
+                return error.code, error.headers["Content-Type"], error.read().decode()
+
+
+@pytest.fixture(scope="module")
+def shared() -> Iterator[Process]:
+    process = Process()
+    server = Server(
+        Http(host="127.0.0.1", port=0), process.health, process.metrics, process.reported
+    )
+    server.start()
+    process.port = server.port
+    yield process
+    server.stop()
+
+
+@pytest.fixture
+def process(shared: Process) -> Process:
+    shared.report = REPORT
+    for trouble in shared.health.troubles:
+        shared.health.well(trouble)
+    return shared
+
+
+def test_a_process_is_alive_whatever_its_troubles(process: Process) -> None:
+    process.health.trouble("store", "no answer")
+    process.report = RuntimeError("defect")
+    assert process.get("/healthz") == (200, "text/plain", "alive\n")
+
+
+def test_it_is_ready_when_nothing_stands_in_the_way(process: Process) -> None:
+    assert process.get("/readyz") == (200, "text/plain", "ready\n")
+
+
+def test_what_stands_in_the_way_is_said(process: Process) -> None:
+    process.health.trouble("store", "no answer")
+    process.health.trouble("broker", "not allowed")
+    status, _, body = process.get("/readyz")
+    assert status == 503
+    assert body == "store: no answer\nbroker: not allowed\n"
+
+
+def test_the_status_is_the_report_in_camel_case(process: Process) -> None:
+    status, kind, body = process.get("/status")
+    assert (status, kind) == (200, "application/json")
+    shown: dict[str, Any] = json.loads(body)
+    assert shown["claimedBy"] == "orders-0"
+    assert shown["backlog"]["oldestPendingSeconds"] == 1.5
+    assert shown["topErrors"] == [
+        {"errorClass": "transient", "code": "C", "text": "text", "count": 3}
+    ]
+    assert Report.model_validate_json(body) == REPORT
+
+
+def test_a_report_of_a_newer_version_can_be_read(process: Process) -> None:
+    shown = json.loads(process.get("/status")[2])
+    shown["somethingNew"] = {"a": 1}
+    assert Report.model_validate(shown) == REPORT
+
+
+def test_without_a_store_the_status_says_so(process: Process) -> None:
+    process.report = REPORT.model_copy(update={"backlog": None, "ready": False})
+    assert json.loads(process.get("/status")[2])["backlog"] is None
+    assert process.get("/metrics")[0] == 200
+
+
+def scrape(process: Process) -> dict[tuple[str, str], float]:
+    status, kind, body = process.get("/metrics")
+    assert (status, kind.partition(";")[0]) == (200, "text/plain")
+    return {
+        (sample.name, ",".join(sample.labels.values())): sample.value
+        for family in text_string_to_metric_families(body)
+        for sample in family.samples
+    }
+
+
+def test_oo_62_a_scrape_shows_success_failure_retries_states_and_latency(process: Process) -> None:
+    process.metrics.published.inc(7)
+    process.metrics.failed.labels("transient").inc(3)
+    process.metrics.retried.inc(2)
+    process.metrics.latency.observe([0.004, 0.2])
+    seen = scrape(process)
+    assert seen["outbox_published_total", ""] == 7
+    assert seen["outbox_failed_total", "transient"] == 3
+    assert seen["outbox_retried_total", ""] == 2
+    assert [seen["outbox_backlog", s] for s in ("pending", "claimed", "dead")] == [5, 2, 1]
+    assert seen["outbox_commit_to_ack_seconds_count", ""] == 2
+    assert seen["outbox_commit_to_ack_seconds_bucket", "0.005"] == 1
+    assert seen["outbox_oldest_pending_seconds", ""] == 1.5
+
+
+def test_readiness_is_a_metric_too(process: Process) -> None:
+    assert scrape(process)["outbox_ready", ""] == 1
+    process.report = REPORT.model_copy(update={"ready": False})
+    assert scrape(process)["outbox_ready", ""] == 0
+
+
+def test_what_is_not_here_is_answered_with_what_is(process: Process) -> None:
+    status, _, body = process.get("/unknown")
+    assert status == 404
+    for page in ("/healthz", "/readyz", "/status", "/metrics"):
+        assert page in body
+
+
+def test_a_query_does_not_matter(process: Process) -> None:
+    assert process.get("/healthz?verbose=1")[0] == 200
+
+
+def test_a_defect_is_logged_and_not_shown(
+    process: Process, caplog: pytest.LogCaptureFixture
+) -> None:
+    process.report = RuntimeError("password=hunter2")
+    status, _, body = process.get("/status")
+    assert (status, body) == (500, "failed; see the log\n")
+    assert [vars(r)["happening"] for r in caplog.records if r.levelno == logging.ERROR] == [
+        "defect"
+    ]
+    process.report = REPORT
+    assert process.get("/status")[0] == 200
+
+
+def test_a_port_that_is_taken_is_told_with_the_cure(process: Process) -> None:
+    settings = Http(host="127.0.0.1", port=process.port)
+    with pytest.raises(SettingsError, match=r"in use.*choose another http\.port, or 0"):
+        Server(settings, process.health, process.metrics, process.reported)
