@@ -352,3 +352,34 @@ def test_oo_44_the_worker_blocks_the_key_of_a_dead_event(
     wait_until(lambda: outbox.event(poison)["state"] == "DEAD", 20, "the poison is dead")
     wait_until(lambda: all(outbox.event(b)["hold"] == "KEY" for b in behind), 20, "the key waits")
     assert outbox.event(poison)["hold"] == "DEAD"
+
+
+@pytest.mark.parametrize(("before", "after"), [("None", "Key"), ("Key", "None")])
+def test_lc_39_an_insert_that_races_with_a_change_of_ordering_is_not_stranded(
+    outbox: Outbox, run_relay: RunRelay, before: str, after: str
+) -> None:
+    outbox.register(ordering=before)
+    with outbox.connect() as slow:
+        late = outbox.insert(slow, ordering_key="k")
+        outbox.register(ordering=after)
+        run_relay(outbox.dsn, Broker(), ordering=after, lease="1.2s")
+        probe = outbox.emit(ordering_key="other")
+        wait_until(lambda: outbox.event(probe)["state"] == "PUBLISHED", 20, "the relay works")
+        slow.commit()
+    wait_until(lambda: outbox.event(late)["state"] == "PUBLISHED", 20, "the late one too")
+
+
+def test_em_18_an_event_from_before_the_registration_is_not_overtaken(outbox: Outbox) -> None:
+    """k1 is inserted before anybody wants it and committed after; k2 comes when somebody does."""
+    with outbox.connect() as slow:
+        first = outbox.insert(slow, ordering_key="k")
+        relay = outbox.register(ordering="Key")
+        holder = Holder(outbox, relay)
+        slow.commit()
+    second = outbox.insert(ordering_key="k")
+    sent: list[str] = []
+    for _ in range(6):
+        if claims := holder.claim():
+            sent.extend(c.event_id for c in claims)
+            outbox.publish(relay, claims)
+    assert sent == [str(first), str(second)]

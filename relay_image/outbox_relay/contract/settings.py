@@ -65,7 +65,7 @@ class Kafka(Settings):
     Below the lease, or a late acknowledgement finds the event claimed by another relay."""
     linger: Annotated[Duration, Field(le=timedelta(seconds=1))] = timedelta(milliseconds=0)
     """How long the client waits for more messages while events trickle in. Large batches wait for
-    5 ms at least, because a request for each of their messages would cost more."""
+    20 ms at least, because a request for each of their messages would cost more."""
     compression: Literal["none", "gzip", "snappy", "lz4", "zstd"] = "none"
     max_message_bytes: Annotated[int, Field(ge=1000)] = 1_000_000
     """Larger messages are refused before they are sent: at most the broker's own limit."""

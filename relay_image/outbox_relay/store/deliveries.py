@@ -9,10 +9,11 @@ No policy here: which outcome leads to which state is judged in `model.retry`.
 import json
 from collections.abc import Sequence
 from datetime import timedelta
+from functools import partial
 from typing import Any, NamedTuple
 
 from psycopg import Cursor
-from psycopg.rows import args_row
+from psycopg.rows import RowMaker
 
 from outbox_relay.model.attempt import Verdict
 from outbox_relay.model.event import Claim
@@ -62,6 +63,8 @@ class Chores(NamedTuple):
     overdue_claims: bool
     expired_holders: bool
     unmatched_events: bool
+    wrong_lanes: bool
+    """Inserted by a transaction that did not see the relay's ordering change."""
 
 
 class Turn(NamedTuple):
@@ -78,7 +81,7 @@ CLAIM_ORDERED = (
     " ORDER BY seq"
 )
 
-PUBLISHED = "SELECT * FROM outbox.finish_published(%s, %s, %s, %s)"
+PUBLISHED = "SELECT * FROM outbox.finish_published(%s, %s, %s::bigint[], %s::text[])"
 
 FAILED = "SELECT * FROM outbox.finish_failed(%s, %s, %s, %s, %s, %s, %s, %s, %s)"
 
@@ -101,7 +104,14 @@ CHORES = """
                     WHERE relay_id = %(relay)s AND state = 'CLAIMED' AND lease_until < now()),
            EXISTS (SELECT 1 FROM outbox.holder WHERE relay_id = %(relay)s AND expires_at < now()),
            EXISTS (SELECT 1 FROM outbox.unmatched
-                    WHERE version < (SELECT max(version) FROM outbox.relay))
+                    WHERE version < (SELECT max(version) FROM outbox.relay)),
+           EXISTS (SELECT 1 FROM outbox.delivery
+                    WHERE relay_id = %(relay)s AND state = 'PENDING' AND hold = 'NONE'
+                      AND lane BETWEEN %(low)s AND %(high)s)
+           OR EXISTS (SELECT 1 FROM outbox.delivery
+                       WHERE relay_id = %(relay)s AND state = 'PENDING'
+                         AND hold IN ('TIME', 'SUSPECT') AND available_at <= now()
+                         AND lane BETWEEN %(low)s AND %(high)s)
 """
 
 # The payload stays where it is: nobody publishes from here.
@@ -117,6 +127,23 @@ OVERDUE = """
      ORDER BY d.lease_until LIMIT %s
        FOR UPDATE OF d SKIP LOCKED
 """
+
+
+def array_of_numbers(values: Sequence[int]) -> str:
+    """As PostgreSQL writes it; the driver's general way costs more than all else of finalising."""
+    return "{" + ",".join(map(str, values)) + "}"
+
+
+def array_of_texts(values: Sequence[str]) -> str:
+    joined = '","'.join(values)
+    if "\\" in joined or joined.count('"') > 2 * (len(values) - 1):
+        joined = '","'.join(v.replace("\\", "\\\\").replace('"', '\\"') for v in values)
+    return '{"' + joined + '"}'
+
+
+def claims_from(cursor: object) -> RowMaker[Claim]:
+    """Rows become claims without a call of Claim's own constructor for each."""
+    return partial(tuple.__new__, Claim)
 
 
 class Deliveries:
@@ -158,7 +185,14 @@ class Deliveries:
         if done.published:
             cursors.append(
                 self._conn.execute(
-                    PUBLISHED, (self._relay, done.token, done.published, done.results), binary=True
+                    PUBLISHED,
+                    (
+                        self._relay,
+                        done.token,
+                        array_of_numbers(done.published),
+                        array_of_texts(done.results),
+                    ),
+                    binary=True,
                 )
             )
         if done.failed:
@@ -166,7 +200,7 @@ class Deliveries:
         return cursors
 
     def _send_claim(self, wanted: Wanted, holder: int | None, durable: bool) -> Cursor[Claim]:
-        cursor = self._conn.cursor(row_factory=args_row(Claim), binary=True)
+        cursor = self._conn.cursor(row_factory=claims_from, binary=True)
         if holder is None:
             return cursor.execute(
                 CLAIM,
@@ -234,18 +268,27 @@ class Deliveries:
             )
             return [str(event_id) for (event_id,) in rows]
 
-    def chores(self) -> Chores:
+    def chores(self, ordered: bool) -> Chores:
+        low, high = UNORDERED * 2 if ordered else (0, 32_767)
         with translated():
-            row = self._conn.execute(CHORES, {"relay": self._relay}).fetchone()
+            row = self._conn.execute(
+                CHORES, {"relay": self._relay, "low": low, "high": high}
+            ).fetchone()
         assert row is not None
         return Chores(*row)
+
+    def relane(self) -> int:
+        with translated():
+            row = self._conn.execute("SELECT outbox.relane(%s)", (self._relay,)).fetchone()
+        assert row is not None
+        return int(row[0])
 
     def overdue(self, limit: int, lanes: Sequence[int] | None = None) -> list[Claim]:
         """Claims whose lease ran out, or all claims in these lanes. Locked until the caller's
         transaction ends, so that it is judged once."""
         chosen = None if lanes is None else list(lanes)
         with translated():
-            cursor = self._conn.cursor(row_factory=args_row(Claim), binary=True)
+            cursor = self._conn.cursor(row_factory=claims_from, binary=True)
             return cursor.execute(OVERDUE, (self._relay, chosen, chosen, limit)).fetchall()
 
     def recover(self, holder: int, lanes: Sequence[int], known: Sequence[int]) -> int:

@@ -89,11 +89,14 @@ class Keeper:
 
     def _chores(self) -> None:
         context = self._context
-        found = self._deliveries().chores()
+        found = self._deliveries().chores(context.ordered)
         if found.overdue_claims or found.expired_holders:
             report = Reaper(self._connection(), context.relay, context.settings).reap()
             context.metrics.reaped.inc(report.reaped)
             context.metrics.dead.inc(report.dead)
+            context.crew.hint()
+        if found.wrong_lanes:
+            self._deliveries().relane()
             context.crew.hint()
         if found.unmatched_events:
             while route_unmatched(self._connection(), ROUTE_CHUNK) == ROUTE_CHUNK:

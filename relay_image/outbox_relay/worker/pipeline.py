@@ -86,7 +86,7 @@ class Worker:
             if self._done is not None:
                 self._turn(None)
             context.breaker.found_nothing()
-            context.crew.rest(self._index, self._pace.pause())
+            context.crew.wait_for_lanes(self._index, self._pace.pause())
             return
         try:
             batch = self._claim(limit)

@@ -55,6 +55,7 @@ class Crew:
         self._awake = [i == 0 for i in range(size)]
         self._in_use: list[frozenset[int]] = [frozenset()] * size
         self._hints = 0
+        self._settlements = 0
         self._stopped = False
 
     @property
@@ -95,6 +96,7 @@ class Crew:
         """All that the worker had before this share is finalised."""
         with self._changed:
             self._in_use[worker] = frozenset(share.lanes)
+            self._settlements += 1
             self._changed.notify_all()
 
     def wake(self) -> None:
@@ -117,6 +119,20 @@ class Crew:
                 self._awake[worker] = False
                 self._changed.notify_all()
                 self._changed.wait_for(lambda: self._stopped or self._awake[worker])
+
+    def wait_for_lanes(self, worker: int, seconds: float) -> None:
+        """Our share is in flight with somebody else, and is ours when that has settled; who has
+        no share to wait for rests."""
+        with self._changed:
+            self._in_use[worker] = frozenset()
+            self._changed.notify_all()
+            if self._awake[worker] and self._lanes:
+                settlements = self._settlements
+                self._changed.wait_for(
+                    lambda: self._stopped or self._settlements != settlements, seconds
+                )
+                return
+        self.rest(worker, seconds)
 
     def hint(self) -> None:
         """Somebody says that there are events."""

@@ -4,6 +4,7 @@ import importlib.util
 import re
 import subprocess
 import sys
+from datetime import timedelta
 from pathlib import Path
 from types import ModuleType
 
@@ -16,6 +17,8 @@ from outbox_relay.contract.values import format_duration
 from outbox_relay.model.attempt import ErrorClass
 from outbox_relay.model.lifecycle import TRANSITIONS, Hold
 from outbox_relay.observe.metrics import Metrics
+from outbox_relay.store.lanes import LANES
+from outbox_relay.worker.breaker import TRIAL
 
 ROOT = Path(__file__).resolve().parents[3]
 DOCS = ROOT / "docs"
@@ -103,6 +106,23 @@ def test_every_metric_is_documented() -> None:
     table = section("docs/operations.md", "Metrics")
     for metric in Metrics().registry.collect():
         assert f"`{metric.name}" in table
+
+
+def test_the_numbers_in_the_texts_are_those_of_the_code() -> None:
+    settings = load(ROOT / "examples" / "relay.yaml")
+    assert f"one of {LANES} *lanes*" in section("docs/ordering.md", "How it works")
+    assert f"{LANES} in all" in section("docs/operations.md", "/status")
+    drain = f"so {settings.drain / timedelta(seconds=1):g} s by default"
+    assert drain in section("docs/delivery.md", "Draining")
+    polling, pause = settings.polling, section("docs/operations.md", "NOTIFY or polling")
+    assert f"every {polling.shortest / timedelta(milliseconds=1):g} ms while events" in pause
+    assert f"{polling.longest / timedelta(seconds=1):g} s at most" in pause
+    assert f"`lease` ({settings.lease / timedelta(seconds=1):g} s)" in section(
+        "docs/delivery.md", "Leases and fencing"
+    )
+    assert f"a batch of {TRIAL} events" in section(
+        "docs/delivery.md", "Outages: the circuit breaker"
+    )
 
 
 # What the specification wants said ----------------------------------------------------------

@@ -50,14 +50,14 @@ def test_name_and_broker_are_all_that_must_be_said() -> None:
     assert settings.subscription.tenants is None
     assert (settings.ordering, settings.on_dead) == ("None", "Block")
     assert (settings.batch_size, settings.workers) == (2000, 2)
-    assert (settings.lease, settings.drain_timeout) == (seconds(60), seconds(35))
+    assert (settings.lease, settings.drain) == (seconds(60), seconds(35))
     assert not settings.polling.notify
     assert (settings.http.port, settings.log.format) == (8080, "json")
 
 
 def test_the_defaults_fit_each_other() -> None:
     settings = RelaySettings.model_validate(SMALLEST)
-    assert settings.publisher.timeout < settings.drain_timeout < settings.lease
+    assert settings.publisher.timeout < settings.drain < settings.lease
     assert settings.store.statement_timeout < settings.lease
     assert settings.polling.shortest < settings.polling.longest
     assert settings.retry.base_delay < settings.retry.max_delay

@@ -7,6 +7,26 @@ CREATE FUNCTION outbox.like_patterns(event_types text[]) RETURNS text[]
                                   '*', '%'))
            FROM unnest(event_types) t) END $$;
 
+-- What waits belongs into other lanes when a relay's ordering changes: `hold` is TIME for what was
+-- in line, because its seq may lie below the watermark of a relay that is running. Also run now and
+-- then, for a transaction that began before the change and was committed after it.
+CREATE FUNCTION outbox.relane(relay integer) RETURNS integer LANGUAGE plpgsql AS $$
+DECLARE
+    moved integer;
+BEGIN
+    UPDATE outbox.delivery d SET
+        key_hash = CASE r.ordering WHEN 'Key' THEN outbox.key_hash(e.ordering_key) END,
+        lane = CASE r.ordering WHEN 'Key'
+                    THEN outbox.lane_of(outbox.key_hash(e.ordering_key), d.seq) ELSE -1 END,
+        hold = CASE WHEN d.hold IN ('NONE', 'KEY') AND d.state = 'PENDING' THEN 'TIME'
+                    WHEN d.hold = 'DEAD' THEN 'NONE' ELSE d.hold END
+      FROM outbox.event e, outbox.relay r
+     WHERE r.id = relay AND d.relay_id = r.id AND e.seq = d.seq AND d.state <> 'PUBLISHED'
+       AND (d.lane < 0) = (r.ordering = 'Key');
+    GET DIAGNOSTICS moved = ROW_COUNT;
+    RETURN moved;
+END $$;
+
 -- Idempotent. A new or changed subscription gets the next version, drawn and committed under one
 -- lock: so a transaction that saw version n saw every version below n.
 CREATE FUNCTION outbox.register_relay(
@@ -40,16 +60,8 @@ BEGIN
         INSERT INTO outbox.lane (relay_id, lane) SELECT known.id, generate_series(0, 63)
             ON CONFLICT DO NOTHING;
     END IF;
-    IF known.ordering <> register_relay.ordering THEN  -- what waits changes lanes
-        UPDATE outbox.delivery d SET
-            key_hash = CASE register_relay.ordering WHEN 'Key'
-                            THEN outbox.key_hash(e.ordering_key) END,
-            lane = CASE register_relay.ordering WHEN 'Key'
-                        THEN outbox.lane_of(outbox.key_hash(e.ordering_key), d.seq) ELSE -1 END,
-            hold = CASE WHEN d.hold = 'KEY' THEN 'TIME' WHEN d.hold = 'DEAD' THEN 'NONE'
-                        ELSE d.hold END
-        FROM outbox.event e
-        WHERE d.relay_id = known.id AND e.seq = d.seq AND d.state <> 'PUBLISHED';
+    IF known.ordering <> register_relay.ordering THEN
+        PERFORM outbox.relane(known.id);
     END IF;
     RETURN known.id;
 END $$;

@@ -168,6 +168,12 @@ BEGIN
                             LIMIT 1) l) THEN
         RETURN;  -- a look that finds nothing writes nothing
     END IF;
+    -- An event that was inserted before we registered comes before the later ones of its key.
+    IF EXISTS (SELECT 1 FROM outbox.unmatched u
+                WHERE u.version < (SELECT max(r.version) FROM outbox.relay r)) THEN
+        PERFORM outbox.route_unmatched(row_limit);
+        RETURN;
+    END IF;
     -- Before anything is chosen: whoever changes a key by hand locks this row too, so that what we
     -- choose below is in the order that they left.
     PERFORM 1 FROM outbox.holder h WHERE h.token = holder AND h.expires_at > now() FOR SHARE;
@@ -221,7 +227,10 @@ BEGIN
            array_agg(j.ctid) FILTER (WHERE j.waits AND j.hold <> 'SUSPECT'),
            (SELECT min(l.seq) FROM line l)
       INTO free, behind, line_from
-      FROM judged j;
+      FROM judged j
+     -- again, in the same view of the database in which the candidates were found
+     WHERE NOT EXISTS (SELECT 1 FROM outbox.unmatched u
+                        WHERE u.version < (SELECT max(r.version) FROM outbox.relay r));
     IF behind IS NOT NULL THEN  -- out of the line, so that nobody steps over them again and again
         UPDATE outbox.delivery d SET hold = 'KEY'
          WHERE d.ctid = ANY (behind) AND d.state = 'PENDING';
