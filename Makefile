@@ -1,6 +1,6 @@
 # One command each; CI calls the same. Needs only Debian with make and python3.
 .DEFAULT_GOAL := help
-.PHONY: help dev format lint check test docs bench bench-peers clean
+.PHONY: help dev format lint check test demo docs bench bench-peers clean
 bin := .venv/bin
 
 help: ## Show this
@@ -24,6 +24,9 @@ check: lint ## Format, lint, types, imports, unit tests: a minute
 
 test: lint ## Everything that `check` does, and all tests, on a real PostgreSQL and Kafka
 	$(bin)/pytest -q
+
+demo: dev ## See the main job once: orders, events, a killed relay, nothing lost
+	$(bin)/python dev/demo.py
 
 docs: dev ## Write docs/configuration.md anew from the settings
 	$(bin)/python dev/configuration_reference.py

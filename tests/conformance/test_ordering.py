@@ -383,3 +383,29 @@ def test_em_18_an_event_from_before_the_registration_is_not_overtaken(outbox: Ou
             sent.extend(c.event_id for c in claims)
             outbox.publish(relay, claims)
     assert sent == [str(first), str(second)]
+
+
+def test_oo_41_a_claim_whose_answer_was_lost_is_given_back_before_the_key_goes_on(
+    outbox: Outbox, ordered: int
+) -> None:
+    holder = Holder(outbox, ordered)
+    first = str(outbox.emit(ordering_key="k"))
+    assert [c.event_id for c in holder.claim()] == [first]  # and nobody hears of it
+    second = str(outbox.emit(ordering_key="k"))
+    deliveries = outbox.deliveries(ordered, conn=holder.conn)
+    assert deliveries.recover(holder.token, holder.lanes, known=[]) == 1
+    assert [c.event_id for c in holder.claim()] == [first, second]
+    assert outbox.event(first)["attempts_in_budget"] == 1
+
+
+def test_oo_41_what_another_holder_has_is_not_given_back(outbox: Outbox, ordered: int) -> None:
+    holder = Holder(outbox, ordered)
+    outbox.emit(ordering_key="k")
+    lanes = holder.lanes
+    holder.expire()
+    Reaper(outbox.conn, ordered, relay_settings(ordering="Key")).reap()
+    heir = Holder(outbox, ordered, owner="pod-2")
+    assert len(heir.claim()) == 1
+    deliveries = outbox.deliveries(ordered, conn=holder.conn)
+    assert deliveries.recover(holder.token, lanes, known=[]) == 0
+    assert outbox.states() == {"CLAIMED": 1}

@@ -121,8 +121,8 @@ def test_ek_18_a_claim_touches_few_pages_among_millions_of_finished_rows(large: 
     holder = Holder(large, 2)
     claim = "SELECT * FROM outbox.claim(1, 'me', 100, '1 min', 0, true, false)"
     ordered = (
-        f"SELECT * FROM outbox.claim_ordered(2, {holder.token}, 'me', %s::smallint[], 100, 100,"
-        " '1 min', 0, true, true, false)"
+        "SELECT * FROM outbox.claim(2, 'me', 100, '1 min', 0, true, false,"
+        f" {holder.token}, %s::smallint[], 100, true)"
     )
     # Under 60 pages an event, for its row, its indexes and its payload; a scan would be 30,000.
     assert buffers_of(large, claim) < 6_000

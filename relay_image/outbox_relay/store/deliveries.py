@@ -77,7 +77,7 @@ class Turn(NamedTuple):
 CLAIM = "SELECT * FROM outbox.claim(%s, %s, %s, %s, %s, %s, %s)"
 
 CLAIM_ORDERED = (
-    "SELECT * FROM outbox.claim_ordered(%s, %s, %s, %s::smallint[], %s, %s, %s, %s, %s, %s, %s)"
+    "SELECT * FROM outbox.claim(%s, %s, %s, %s, %s, %s, %s, %s, %s::smallint[], %s, %s)"
     " ORDER BY seq"
 )
 
@@ -201,35 +201,19 @@ class Deliveries:
 
     def _send_claim(self, wanted: Wanted, holder: int | None, durable: bool) -> Cursor[Claim]:
         cursor = self._conn.cursor(row_factory=claims_from, binary=True)
-        if holder is None:
-            return cursor.execute(
-                CLAIM,
-                (
-                    self._relay,
-                    self._owner,
-                    wanted.limit,
-                    self._lease,
-                    wanted.floor,
-                    wanted.suspects,
-                    durable,
-                ),
-            )
-        return cursor.execute(
-            CLAIM_ORDERED,
-            (
-                self._relay,
-                holder,
-                self._owner,
-                list(wanted.lanes),
-                wanted.limit,
-                wanted.lane_limit,
-                self._lease,
-                wanted.floor,
-                wanted.suspects,
-                wanted.release,
-                durable,
-            ),
+        claim = (
+            self._relay,
+            self._owner,
+            wanted.limit,
+            self._lease,
+            wanted.floor,
+            wanted.suspects,
+            durable,
         )
+        if holder is None:
+            return cursor.execute(CLAIM, claim)
+        in_order = (holder, list(wanted.lanes), wanted.lane_limit, wanted.release)
+        return cursor.execute(CLAIM_ORDERED, (*claim, *in_order))
 
     def _failures(self, verdicts: Sequence[Verdict]) -> tuple[object, ...]:
         return (

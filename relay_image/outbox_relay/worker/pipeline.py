@@ -49,7 +49,7 @@ class Worker:
         self._retry_in = 0.1
         self._claimed_at = 0.0
         self._small = False
-        self._in_doubt: set[int] = set()  # lanes in which we may have claims that we do not know of
+        self._in_doubt: Share | None = None  # where we may have claims that we do not know of
 
     def run(self) -> None:
         """Until the process stops; then what is in flight is finished and written down."""
@@ -64,6 +64,8 @@ class Worker:
 
     def _cycle(self) -> None:
         context = self._context
+        if self._in_doubt is not None:
+            self._recover(self._in_doubt)
         stopping = context.stopping.is_set()
         limit = 0 if stopping else context.breaker.allowance(context.settings.batch_size)
         if not limit:
@@ -76,8 +78,6 @@ class Worker:
             pause = self._claimed_at + self._shortest - context.clock()
             if pause > 0:
                 context.stopping.wait(pause)
-        if self._in_doubt:
-            self._recover()
         self._share = context.crew.share(self._index)
         if self._share.lanes != self._looked_into:
             self._looked_into = self._share.lanes
@@ -100,7 +100,7 @@ class Worker:
         self._pace.found()
         self._claimed_at = context.clock()
         self._small = len(batch) * SMALL_SHARE < limit
-        if len(batch) >= limit and context.settings.workers > 1:
+        if 2 * len(batch) >= limit:  # in order, or of large events, a batch may not be full
             context.crew.wake()
         self._done = self._publish(batch)
 
@@ -139,9 +139,9 @@ class Worker:
         start = context.clock()
         deliveries = self._deliveries()
         if wanted is not None and context.ordered:
-            self._in_doubt.update(self._share.lanes)
+            self._in_doubt = self._share
         turn = deliveries.turn(self._done, wanted, self._share.holder)
-        self._in_doubt.clear()
+        self._in_doubt = None
         context.crew.settled(self._index, self._share if wanted else Share((), None))
         if self._done is not None:
             context.in_flight.remove(self._done.token)
@@ -160,15 +160,14 @@ class Worker:
         context.metrics.stage.labels("store").observe(context.clock() - start)
         return turn
 
-    def _recover(self) -> None:
-        """The connection was lost while we claimed: what we claimed, we do not know."""
-        context = self._context
-        holder = context.crew.holder
-        if holder is not None:
-            known = () if self._done is None else self._done.published
-            unfinished = () if self._done is None else [v.seq for v in self._done.failed]
-            self._deliveries().recover(holder, sorted(self._in_doubt), [*known, *unfinished])
-        self._in_doubt.clear()
+    def _recover(self, share: Share) -> None:
+        """The connection was lost while we claimed: what we claimed, we do not know. Before
+        anything else is done with those lanes, it is given back."""
+        assert share.holder is not None
+        done = self._done
+        known = [] if done is None else [*done.published, *(v.seq for v in done.failed)]
+        self._deliveries().recover(share.holder, share.lanes, known)
+        self._in_doubt = None
 
     def _deliveries(self) -> Deliveries:
         context = self._context

@@ -13,54 +13,23 @@ CREATE TYPE outbox.claimed AS (
     line_from bigint  -- the smallest seq that was in line; for the caller's watermark
 );
 
--- The rows at these addresses, which the caller has just chosen, are ours. By address, and with no
--- condition that an index could serve: with poor statistics the planner would walk that instead.
-CREATE FUNCTION outbox.take(
-    owner text, lease interval, chosen tid[], line_from bigint, durable boolean
-) RETURNS SETOF outbox.claimed LANGUAGE plpgsql
-    SET enable_seqscan = off SET enable_bitmapscan = off
-    SET enable_hashjoin = off SET enable_mergejoin = off AS $$
-DECLARE
-    fence bigint := nextval('outbox.token_seq');
-BEGIN
-    IF NOT durable THEN
-        -- A claim that a crash of the server takes back never was: no need to wait for the disk.
-        -- Not so what ends a claim, so a transaction that does both is durable.
-        PERFORM set_config('synchronous_commit', 'off', true);
-    END IF;
-    RETURN QUERY
-    WITH mine AS (
-        UPDATE outbox.delivery d SET
-            state = 'CLAIMED', hold = 'NONE', attempts = d.attempts + 1, claimed_at = now(),
-            claimed_by = owner, claim_token = fence, lease_until = now() + lease
-         WHERE d.ctid = ANY (chosen) AND d.state = 'PENDING' AND d.available_at <= now()
-        RETURNING d.seq, d.attempts, d.attempts_base, d.crashes, d.lane)
-    SELECT d.seq, fence, now(), d.attempts, d.attempts_base, d.crashes, d.lane,
-           e.event_id::text, e.event_type, e.payload, e.content_type, e.headers::text,
-           e.metadata->>'traceparent', e.partition_key, e.ordering_key, e.tenant_id,
-           e.correlation_id, e.causation_id::text, e.idempotency_key, e.aggregate_type,
-           e.aggregate_id, e.occurred_at, e.created_at, e.max_attempts, line_from
-      FROM mine d JOIN outbox.event e ON e.seq = d.seq;
-END $$;
-
 -- A claim takes at most so many bytes of payload, or one event: a relay's memory is bounded,
 -- whatever waits.
 CREATE FUNCTION outbox.bytes_per_claim() RETURNS integer
     LANGUAGE sql IMMUTABLE PARALLEL SAFE AS $$ SELECT 8 * 1024 * 1024 $$;
 
--- Claim without order; with `suspects`, those first that were in flight when a relay died. Rows that another relay is claiming are skipped, not waited for. What
+-- Choose without order; with `suspects`, those first that were in flight when a relay died. Rows that another relay is claiming are skipped, not waited for. What
 -- returns to the line does so with hold = TIME: so every row that is in line has a seq above
 -- `floor`, the caller's watermark, and a long transaction elsewhere does not slow the scan down.
-CREATE FUNCTION outbox.claim(
-    relay integer, owner text, row_limit integer, lease interval, floor bigint,
-    suspects boolean, durable boolean
-) RETURNS SETOF outbox.claimed LANGUAGE plpgsql
+CREATE FUNCTION outbox.choose(
+    relay integer, row_limit integer, floor bigint, suspects boolean,
+    OUT chosen tid[], OUT line_from bigint
+) LANGUAGE plpgsql
     SET enable_seqscan = off SET enable_bitmapscan = off SET enable_sort = off AS $$
 DECLARE
     due tid[];
     due_bytes bigint := 0;
     line tid[];
-    line_from bigint;
 BEGIN
     IF suspects AND EXISTS (SELECT 1 FROM outbox.delivery d
                              WHERE d.relay_id = relay AND d.state = 'PENDING'
@@ -94,9 +63,7 @@ BEGIN
                        FOR UPDATE SKIP LOCKED) c) b
          WHERE b.before + due_bytes < outbox.bytes_per_claim();
     END IF;
-    IF due IS NOT NULL OR line IS NOT NULL THEN
-        RETURN QUERY SELECT * FROM outbox.take(owner, lease, due || line, line_from, durable);
-    END IF;
+    chosen := due || line;
 END $$;
 
 -- Keys whose first waiting event waits for nobody any more go on. Returns how many events moved.
@@ -133,21 +100,18 @@ BEGIN
     RETURN moved;
 END $$;
 
--- Claim in order: from the caller's own lanes only, in seq order, and nothing whose key has an
+-- Choose in order: from the caller's own lanes only, in seq order, and nothing whose key has an
 -- earlier event that waits. `holder` proves that the lanes are still ours: whoever takes them over
 -- locks that row, so either this claim is committed before, or it finds the row gone.
-CREATE FUNCTION outbox.claim_ordered(
-    relay integer, holder bigint, owner text, lanes smallint[], row_limit integer,
-    lane_limit integer, lease interval, floor bigint, suspects boolean, release boolean,
-    durable boolean
-) RETURNS SETOF outbox.claimed LANGUAGE plpgsql
+CREATE FUNCTION outbox.choose_ordered(
+    relay integer, holder bigint, lanes smallint[], row_limit integer, lane_limit integer,
+    floor bigint, suspects boolean, release boolean, OUT chosen tid[], OUT line_from bigint
+) LANGUAGE plpgsql
     SET enable_seqscan = off SET enable_bitmapscan = off
     SET enable_hashjoin = off SET enable_mergejoin = off AS $$
 DECLARE
     some_wait boolean;
-    free tid[];
     behind tid[];
-    line_from bigint;
 BEGIN
     IF release AND EXISTS (SELECT 1 FROM outbox.delivery d
                             WHERE d.relay_id = relay AND d.hold = 'KEY') THEN
@@ -226,7 +190,7 @@ BEGIN
            END,
            array_agg(j.ctid) FILTER (WHERE j.waits AND j.hold <> 'SUSPECT'),
            (SELECT min(l.seq) FROM line l)
-      INTO free, behind, line_from
+      INTO chosen, behind, line_from
       FROM judged j
      -- again, in the same view of the database in which the candidates were found
      WHERE NOT EXISTS (SELECT 1 FROM outbox.unmatched u
@@ -235,9 +199,53 @@ BEGIN
         UPDATE outbox.delivery d SET hold = 'KEY'
          WHERE d.ctid = ANY (behind) AND d.state = 'PENDING';
     END IF;
-    IF free IS NOT NULL THEN
-        RETURN QUERY SELECT * FROM outbox.take(owner, lease, free, line_from, durable);
+END $$;
+
+-- The claim itself: what was chosen is ours. By address, and with no condition that an index could
+-- serve: with poor statistics the planner would walk that instead. With a `holder` it is a claim in
+-- order. One function, because every function that a row passes through copies it once more.
+CREATE FUNCTION outbox.claim(
+    relay integer, owner text, row_limit integer, lease interval, floor bigint,
+    suspects boolean, durable boolean, holder bigint DEFAULT NULL,
+    lanes smallint[] DEFAULT NULL, lane_limit integer DEFAULT NULL, release boolean DEFAULT false
+) RETURNS SETOF outbox.claimed LANGUAGE plpgsql
+    SET enable_seqscan = off SET enable_bitmapscan = off
+    SET enable_hashjoin = off SET enable_mergejoin = off AS $$
+DECLARE
+    fence bigint;
+    chosen tid[];
+    line_from bigint;
+BEGIN
+    IF holder IS NULL THEN
+        SELECT c.chosen, c.line_from INTO chosen, line_from
+          FROM outbox.choose(relay, row_limit, floor, suspects) c;
+    ELSE
+        SELECT c.chosen, c.line_from INTO chosen, line_from
+          FROM outbox.choose_ordered(relay, holder, lanes, row_limit, lane_limit, floor, suspects,
+                                     release) c;
     END IF;
+    IF chosen IS NULL THEN
+        RETURN;
+    END IF;
+    IF NOT durable THEN
+        -- A claim that a crash of the server takes back never was: no need to wait for the disk.
+        -- Not so what ends a claim, so a transaction that does both is durable.
+        PERFORM set_config('synchronous_commit', 'off', true);
+    END IF;
+    fence := nextval('outbox.token_seq');
+    RETURN QUERY
+    WITH mine AS (
+        UPDATE outbox.delivery d SET
+            state = 'CLAIMED', hold = 'NONE', attempts = d.attempts + 1, claimed_at = now(),
+            claimed_by = owner, claim_token = fence, lease_until = now() + lease
+         WHERE d.ctid = ANY (chosen) AND d.state = 'PENDING' AND d.available_at <= now()
+        RETURNING d.seq, d.attempts, d.attempts_base, d.crashes, d.lane)
+    SELECT d.seq, fence, now(), d.attempts, d.attempts_base, d.crashes, d.lane,
+           e.event_id::text, e.event_type, e.payload, e.content_type, e.headers::text,
+           e.metadata->>'traceparent', e.partition_key, e.ordering_key, e.tenant_id,
+           e.correlation_id, e.causation_id::text, e.idempotency_key, e.aggregate_type,
+           e.aggregate_id, e.occurred_at, e.created_at, e.max_attempts, line_from
+      FROM mine d JOIN outbox.event e ON e.seq = d.seq;
 END $$;
 
 -- Published. Fenced by the claim's token: what was lost to another relay meanwhile is not touched
