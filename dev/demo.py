@@ -22,6 +22,7 @@ from confluent_kafka.cimpl import NewTopic
 
 from outbox_relay.store.migrate import migrate
 from services import Kafka, Postgres, scratch, wait_until
+from services.kafka import QUIET
 
 ORDERS = 3000
 CUSTOMERS = 50
@@ -93,7 +94,7 @@ def main() -> int:
         dsn = postgres.create_database("shop")
         report = migrate(dsn)
         say(f"the outbox schema has version {report.after}")
-        admin = AdminClient({"bootstrap.servers": kafka.bootstrap})
+        admin = AdminClient({"bootstrap.servers": kafka.bootstrap, **QUIET})
         admin.create_topics([NewTopic("orders", 6, 1)])["orders"].result(30)
         config = folder / "relay.yaml"
         config.write_text(
