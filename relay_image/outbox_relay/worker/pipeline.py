@@ -28,6 +28,8 @@ log = logging.getLogger("outbox.relay")
 
 RELEASE_EVERY = 0.05
 SMALL_SHARE = 20
+TRICKLE = 0.02
+"""However long the pauses are set, a published event is not left unfinalised for longer."""
 LOGGED_IDS = 20
 
 
@@ -75,7 +77,7 @@ class Worker:
                 self._wait_for_broker()
             return
         if self._small:  # events trickle in: a few more per round trip cost them little
-            pause = self._claimed_at + self._shortest - context.clock()
+            pause = self._claimed_at + min(self._shortest, TRICKLE) - context.clock()
             if pause > 0:
                 context.stopping.wait(pause)
         self._share = context.crew.share(self._index)

@@ -45,7 +45,7 @@ BEGIN
                FROM pg_proc p JOIN pg_namespace n ON n.oid = p.pronamespace
               WHERE n.nspname = 'outbox' AND p.prorettype <> 'trigger'::regtype LOOP
         CASE
-            WHEN f.name IN ('emit', 'derive_idempotency_key', 'slot_of') THEN
+            WHEN f.name IN ('emit', 'first_twin', 'derive_idempotency_key', 'slot_of') THEN
                 EXECUTE format('GRANT EXECUTE ON FUNCTION %s TO outbox_producer', f.signature);
             WHEN f.name IN ('trace', 'causes', 'effects') THEN
                 EXECUTE format('GRANT EXECUTE ON FUNCTION %s TO outbox_reader, outbox_relay',
