@@ -142,9 +142,9 @@ class RetryPolicy(Settings):
 
 
 class Polling(Settings):
-    shortest: Annotated[Duration, Field(ge=timedelta(milliseconds=1))] = timedelta(milliseconds=5)
-    """Between two looks while events trickle in: more of them share a round trip and a commit. No
-    pause at all while there is a backlog."""
+    shortest: Annotated[Duration, Field(ge=timedelta(milliseconds=1))] = timedelta(milliseconds=2)
+    """Pause after a look that found nothing, while events trickle in. None after one that found
+    some."""
     longest: Annotated[Duration, Field(ge=timedelta(milliseconds=10))] = timedelta(seconds=3)
     """Pause when nothing has come for a while: an idle relay costs 20 statements a minute."""
 

@@ -27,9 +27,6 @@ from outbox_relay.worker.watermark import Watermark
 log = logging.getLogger("outbox.relay")
 
 RELEASE_EVERY = 0.05
-SMALL_SHARE = 20
-TRICKLE = 0.02
-"""However long the pauses are set, a published event is not left unfinalised for longer."""
 LOGGED_IDS = 20
 
 
@@ -39,8 +36,9 @@ class Worker:
         self._index = index
         self._context = context
         self._conn: Connection | None = None
-        self._shortest = polling.shortest.total_seconds()
-        self._pace = Pace(self._shortest, polling.longest.total_seconds(), context.clock)
+        self._pace = Pace(
+            polling.shortest.total_seconds(), polling.longest.total_seconds(), context.clock
+        )
         self._watermark = Watermark(context.clock, context.ordered)
         self._done: Finished | None = None
         self._share = Share((), None)
@@ -49,8 +47,6 @@ class Worker:
         self._turns = 0
         self._released_at = 0.0
         self._retry_in = 0.1
-        self._claimed_at = 0.0
-        self._small = False
         self._in_doubt: Share | None = None  # where we may have claims that we do not know of
 
     def run(self) -> None:
@@ -76,10 +72,6 @@ class Worker:
             if not stopping:
                 self._wait_for_broker()
             return
-        if self._small:  # events trickle in: a few more per round trip cost them little
-            pause = self._claimed_at + min(self._shortest, TRICKLE) - context.clock()
-            if pause > 0:
-                context.stopping.wait(pause)
         self._share = context.crew.share(self._index)
         if self._share.lanes != self._looked_into:
             self._looked_into = self._share.lanes
@@ -100,8 +92,6 @@ class Worker:
             context.crew.rest(self._index, self._pace.pause())
             return
         self._pace.found()
-        self._claimed_at = context.clock()
-        self._small = len(batch) * SMALL_SHARE < limit
         if 2 * len(batch) >= limit:  # in order, or of large events, a batch may not be full
             context.crew.wake()
         self._done = self._publish(batch)
