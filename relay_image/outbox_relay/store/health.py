@@ -96,7 +96,7 @@ MISSING = """
     SELECT format('EXECUTE on %%s()', p.proname)
       FROM pg_proc p JOIN pg_namespace n ON n.oid = p.pronamespace AND n.nspname = 'outbox'
      WHERE p.prorettype <> 'trigger'::regtype
-       AND p.proname NOT IN ('emit', 'derive_idempotency_key', 'slot_of', 'require')
+       AND p.proname NOT IN ('emit', 'first_twin', 'derive_idempotency_key', 'slot_of', 'require')
        AND NOT has_function_privilege(p.oid, 'EXECUTE')
      ORDER BY 1
 """
