@@ -102,7 +102,7 @@ class RetryOverride(Settings):
 
 class RetryPolicy(Settings):
     max_attempts: Annotated[int, Field(ge=1)] = 10
-    """Attempts in all, so retries + 1. With the delays below the tenth comes a quarter of an hour
+    """Attempts in all, so retries + 1. With the delays below the tenth comes some 13 minutes
     after the first: long enough to create a missing topic or grant a right, short enough that a
     mistake becomes a dead letter in the same shift. Outages are not counted."""
     base_delay: Annotated[Duration, Field(ge=timedelta(milliseconds=10))] = timedelta(seconds=2)
