@@ -113,6 +113,7 @@ OUR_TRIGGERS = {
     "delivery_is_kept",
     "delivery_is_not_truncated",
     "delivery_keeps_the_rules",
+    "delivery_keeps_its_past",
     "delivery_starts_pending",
     "event_arrives",
     "event_fans_out",

@@ -25,6 +25,7 @@ CREATE FUNCTION outbox.choose(
     relay integer, row_limit integer, floor bigint, suspects boolean,
     OUT chosen tid[], OUT line_from bigint
 ) LANGUAGE plpgsql
+    SET plan_cache_mode = force_generic_plan
     SET enable_seqscan = off SET enable_bitmapscan = off SET enable_sort = off AS $$
 DECLARE
     due tid[];
@@ -69,6 +70,7 @@ END $$;
 -- Keys whose first waiting event waits for nobody any more go on. Returns how many events moved.
 CREATE FUNCTION outbox.release_keys(relay integer, lanes smallint[], row_limit integer)
     RETURNS integer LANGUAGE plpgsql
+    SET plan_cache_mode = force_generic_plan
     SET enable_seqscan = off SET enable_bitmapscan = off
     SET enable_hashjoin = off SET enable_mergejoin = off AS $$
 DECLARE
@@ -107,6 +109,7 @@ CREATE FUNCTION outbox.choose_ordered(
     relay integer, holder bigint, lanes smallint[], row_limit integer, lane_limit integer,
     floor bigint, suspects boolean, release boolean, OUT chosen tid[], OUT line_from bigint
 ) LANGUAGE plpgsql
+    SET plan_cache_mode = force_generic_plan
     SET enable_seqscan = off SET enable_bitmapscan = off
     SET enable_hashjoin = off SET enable_mergejoin = off AS $$
 DECLARE
@@ -209,6 +212,7 @@ CREATE FUNCTION outbox.claim(
     suspects boolean, durable boolean, holder bigint DEFAULT NULL,
     lanes smallint[] DEFAULT NULL, lane_limit integer DEFAULT NULL, release boolean DEFAULT false
 ) RETURNS SETOF outbox.claimed LANGUAGE plpgsql
+    SET plan_cache_mode = force_generic_plan
     SET enable_seqscan = off SET enable_bitmapscan = off
     SET enable_hashjoin = off SET enable_mergejoin = off AS $$
 DECLARE
@@ -253,6 +257,7 @@ END $$;
 -- key, to the row. (And no `state = 'CLAIMED'`: the index of claimed rows would win the plan.)
 CREATE FUNCTION outbox.finish_published(relay integer, fence bigint, seqs bigint[], results text[])
     RETURNS SETOF bigint LANGUAGE plpgsql
+    SET plan_cache_mode = force_generic_plan
     SET enable_seqscan = off SET enable_bitmapscan = off
     SET enable_hashjoin = off SET enable_mergejoin = off AS $$
 DECLARE
@@ -283,6 +288,7 @@ CREATE FUNCTION outbox.finish_failed(
     crashed boolean[],          -- its lease ran out
     errors text[]               -- {"class", "code", "text"} or null to keep the last one
 ) RETURNS SETOF bigint LANGUAGE sql
+    SET plan_cache_mode = force_generic_plan
     SET enable_seqscan = off SET enable_bitmapscan = off
     SET enable_hashjoin = off SET enable_mergejoin = off AS $$
     WITH done AS (
@@ -309,6 +315,7 @@ $$;
 -- The claims of `fence` are ours for longer. Returns how many still were.
 CREATE FUNCTION outbox.renew(relay integer, fence bigint, seqs bigint[], lease interval)
     RETURNS integer LANGUAGE plpgsql
+    SET plan_cache_mode = force_generic_plan
     SET enable_seqscan = off SET enable_bitmapscan = off
     SET enable_hashjoin = off SET enable_mergejoin = off AS $$
 DECLARE
@@ -329,6 +336,7 @@ CREATE FUNCTION outbox.expire(
     relay integer, owner text, lanes smallint[], row_limit integer, floor bigint,
     max_age interval, block boolean
 ) RETURNS TABLE (seq bigint, event_id text) LANGUAGE plpgsql
+    SET plan_cache_mode = force_generic_plan
     SET enable_seqscan = off SET enable_bitmapscan = off
     SET enable_hashjoin = off SET enable_mergejoin = off AS $$
 #variable_conflict use_column
