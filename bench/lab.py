@@ -8,10 +8,9 @@ run unlike the next, and it is the same for every system that is measured.
 import itertools
 import time
 from collections.abc import Iterator
-from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
-from multiprocessing import get_context
 from pathlib import Path
 from typing import Literal
 
@@ -21,6 +20,7 @@ from confluent_kafka import Producer
 from bench.topics import Topics
 from bench.workload import consume, payload_of
 from services import Kafka, Postgres, scratch
+from services.kafka import QUIET
 
 Flavour = Literal["plain", "logical", "counting"]
 
@@ -40,8 +40,9 @@ FLAVOURS: dict[Flavour, dict[str, str]] = {
     "counting": {"wal_level": "replica", "shared_preload_libraries": "pg_stat_statements"},
 }
 PARTITIONS = 6
-WARM_UP_MANY = 1_500_000
+WARM_UP_MANY = 600_000
 WARM_UP_SINGLE = 10_000
+HEADERS: list[tuple[str, str | bytes | None]] = [("a-header", "its value")] * 4
 
 
 @dataclass(frozen=True)
@@ -96,18 +97,23 @@ class Lab:
         """
         self.topics.create("warm-up", PARTITIONS)
         producer = Producer(
-            {"bootstrap.servers": self.kafka.bootstrap, "acks": "all", "linger.ms": 0}
+            {
+                "bootstrap.servers": self.kafka.bootstrap,
+                "enable.idempotence": True,
+                "linger.ms": 0,
+                **QUIET,
+            }
         )
         for n in range(WARM_UP_MANY):
             while True:
                 try:
-                    producer.produce("warm-up", b"x" * 300, key=b"%d" % n)
+                    producer.produce("warm-up", payload_of(n), key=b"%d" % n, headers=HEADERS)
                     break
                 except BufferError:
                     producer.poll(0.1)
         producer.flush(60)
         until = time.monotonic_ns() + 120_000_000_000
-        with ProcessPoolExecutor(1, mp_context=get_context("spawn")) as pool:
+        with ThreadPoolExecutor(1) as pool:
             ends = self.topics.ends("warm-up")
             reading = pool.submit(
                 consume, self.kafka.bootstrap, "warm-up", ends, 0, WARM_UP_SINGLE, until
@@ -117,6 +123,7 @@ class Lab:
                 producer.flush(10)
             reading.result()
         self.topics.delete("warm-up")
+        time.sleep(5)  # what it has found hot it compiles now, beside its work
 
 
 def copy_of(postgres: Postgres, template: str, name: str) -> str:
