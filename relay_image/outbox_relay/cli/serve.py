@@ -54,5 +54,8 @@ def reap(config: Path) -> None:
 @config_option
 def validate(config: Path) -> None:
     """Check relay.yaml without connecting to anything."""
+    from outbox_relay.publishers.registry import check_publisher
+
     settings = load(config)
+    check_publisher(settings)
     click.echo(f"{config}: fine (relay {settings.name!r})")

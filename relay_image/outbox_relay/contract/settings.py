@@ -24,6 +24,7 @@ class Store(Settings):
     dsn: SecretRef = SecretRef(env="OUTBOX_DSN")
     """A PostgreSQL connection string; PgBouncer in transaction mode may be in between."""
     connect_timeout: Annotated[Duration, Field(ge=Seconds)] = timedelta(seconds=10)
+    """How long to wait for a connection before the store counts as away, and is tried again."""
     statement_timeout: Annotated[Duration, Field(ge=Seconds)] = timedelta(seconds=30)
     """Above any healthy statement's time. At most half the lease is used, so that a statement that
     hangs is given up while the claims are still ours."""
@@ -40,14 +41,20 @@ class Tls(Settings):
     ca_file: Path | None = None
     """The CA that signed the broker's certificate. Default: the system's."""
     cert_file: Path | None = None
+    """Our own certificate, where the broker asks for one (mutual TLS)."""
     key_file: Path | None = None
+    """The key to it."""
     key_password: SecretRef | None = None
+    """Where the key is encrypted."""
 
 
 class Sasl(Settings):
     mechanism: Literal["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"] = "SCRAM-SHA-512"
+    """As the broker has it. PLAIN sends the password itself: only with TLS."""
     username: SecretRef
+    """Who we are to the broker."""
     password: SecretRef
+    """Read again for every new producer, so that a changed one needs no restart."""
 
 
 class Kafka(Settings):
@@ -67,11 +74,14 @@ class Kafka(Settings):
     """How long the client waits for more messages while events trickle in. Large batches wait for
     20 ms at least, because a request for each of their messages would cost more."""
     compression: Literal["none", "gzip", "snappy", "lz4", "zstd"] = "none"
+    """None by default: it costs the relay CPU that a drain needs. lz4 or zstd where the network or
+    the broker's disk is what is short."""
     max_message_bytes: Annotated[int, Field(ge=1000)] = 1_000_000
     """Larger messages are refused before they are sent: at most the broker's own limit."""
     tls: Tls | None = None
     """Present, even if empty: TLS."""
     sasl: Sasl | None = None
+    """Present: log in with a name and a password."""
     config: Mapping[str, str | int | bool] = Field(default_factory=dict)
     """More settings of librdkafka, for what has no field here. Those that the delivery guarantee
     rests on (acks, idempotence, ordering of requests, timeouts) cannot be changed."""
@@ -97,7 +107,9 @@ class RetryOverride(Settings):
     event_type: Annotated[str, Field(min_length=1)]
     """A pattern, as in the subscription; the first that matches counts."""
     max_attempts: Annotated[int, Field(ge=1)] | None = None
+    """Attempts in all for these types. Default: the relay's."""
     base_delay: Annotated[Duration, Field(ge=timedelta(milliseconds=10))] | None = None
+    """Before their first retry. Default: the relay's."""
 
 
 class RetryPolicy(Settings):
@@ -120,6 +132,7 @@ class RetryPolicy(Settings):
     """How often an event that was alone in flight may see its relay die before it is declared
     dead: fewer than max_attempts, because every try costs a restart."""
     overrides: tuple[RetryOverride, ...] = ()
+    """Other counts and delays for some event types."""
 
     @model_validator(mode="after")
     def delays_fit(self) -> "RetryPolicy":
@@ -161,14 +174,18 @@ class Polling(Settings):
 
 
 class Http(Settings):
-    host: str = "0.0.0.0"  # noqa: S104 - in a pod the kubelet and Prometheus come from outside
+    host: str = "0.0.0.0"  # noqa: S104 - see below
+    """Where to listen. All addresses, because in a pod the kubelet and Prometheus come from outside
+    it; 127.0.0.1 on a machine that others reach."""
     port: Annotated[int, Field(ge=0, le=65535)] = 8080
     """/metrics, /healthz, /readyz, /status. 0 = any free port, which is logged."""
 
 
 class Log(Settings):
     format: Literal["json", "text"] = "json"
+    """json for machines that collect, text for people that watch."""
     level: Literal["debug", "info", "warning", "error"] = "info"
+    """One line per happening that matters at info; nothing but trouble from warning on."""
 
 
 class RelaySettings(Settings):

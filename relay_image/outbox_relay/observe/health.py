@@ -21,6 +21,12 @@ class Health:
         if not known:
             log.warning("%s unavailable: %s", what, why, extra={"happening": "unavailable"})
 
+    def draining(self, why: str) -> None:
+        """Not fit for more work, and nothing is wrong: we were told to stop."""
+        with self._lock:
+            self._troubles["draining"] = why
+        log.info("draining: %s", why, extra={"happening": "draining"})
+
     def well(self, what: str) -> None:
         with self._lock:
             known = self._troubles.pop(what, None)

@@ -110,7 +110,7 @@ class Relay:
 
     def _drain(self, workers: list[threading.Thread], keeper: threading.Thread) -> int:
         context = self._context
-        context.health.trouble("draining", "told to stop; what is in flight is being finished")
+        context.health.draining("told to stop; what is in flight is being finished")
         deadline = time.monotonic() + self._settings.drain.total_seconds()
         for worker in workers:
             worker.join(max(0.0, deadline - time.monotonic()))

@@ -101,6 +101,26 @@ def test_a_good_config_is_said_to_be_fine(
     assert "orders" in capsys.readouterr().out
 
 
+@pytest.mark.parametrize(
+    ("line", "complaint"),
+    [
+        ("topic: 'orders.{colour}'", "no field {colour}"),
+        ("topic: orders/paid", "cannot be part of a topic name"),
+        ("topic: orders, config: {acks: '1'}", "acks cannot be set"),
+    ],
+)
+def test_what_the_publisher_would_refuse_is_not_said_to_be_fine(
+    line: str, complaint: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "relay.yaml"
+    file.write_text(
+        "name: orders\nstore: {dsn: {env: DSN}}\n"
+        f"publisher: {{kafka: {{bootstrapServers: 'kafka:9092', {line}}}}}\n"
+    )
+    assert main(["validate", "--config", str(file)]) == 1
+    assert complaint in capsys.readouterr().err
+
+
 def test_the_brokers_client_is_not_imported_to_inspect() -> None:
     script = (
         "import sys; from outbox_relay.cli.main import main; main(['list', '--help']);"

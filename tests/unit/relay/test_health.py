@@ -25,6 +25,17 @@ def test_it_is_ready_when_the_last_trouble_is_over(health: Health) -> None:
     assert health.troubles == {}
 
 
+def test_draining_is_not_ready_and_no_trouble(
+    health: Health, caplog: pytest.LogCaptureFixture
+) -> None:
+    health.well("start")
+    health.draining("told to stop")
+    assert health.troubles == {"draining": "told to stop"}
+    assert [(r.levelname, r.message) for r in caplog.records] == [
+        ("INFO", "draining: told to stop")
+    ]
+
+
 def test_the_latest_reason_is_the_one_shown(health: Health) -> None:
     health.trouble("broker", "no answer")
     health.trouble("broker", "not allowed")
