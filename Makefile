@@ -1,6 +1,6 @@
 # One command each; CI calls the same. Needs only Debian with make and python3.
 .DEFAULT_GOAL := help
-.PHONY: help dev format lint check test demo docs bench bench-peers clean
+.PHONY: help dev format lint check test cluster cluster-down shell demo docs bench bench-peers clean
 bin := .venv/bin
 
 help: ## Show this
@@ -24,6 +24,17 @@ check: lint ## Format, lint, types, imports, unit tests: a minute
 
 test: lint ## Everything that `check` does, and all tests, on a real PostgreSQL and Kafka
 	$(bin)/pytest -q
+
+cluster: ## A real Kubernetes with the images in it: existing, kind or the built-in node; heals it
+	@dev/setup cluster
+	@$(bin)/python -m dev.cluster up
+
+# Not by .venv, which a fresh clone does not have: these two need only Python.
+cluster-down: ## Take it down, leaving nothing behind
+	@python3 -m dev.cluster down
+
+shell: ## A shell with kubectl, helm and KUBECONFIG for it
+	@python3 -m dev.cluster shell
 
 demo: dev ## See the main job once: orders, events, a killed relay, nothing lost
 	$(bin)/python dev/demo.py

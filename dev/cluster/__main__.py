@@ -1,0 +1,76 @@
+"""
+Usage: python -m dev.cluster COMMAND
+
+  up               a cluster with the project's images in it; heals what is broken
+  down             nothing of it is left  (--any-owner: even if another clone started it)
+  status           what runs, and how it is; fails unless all is well
+  env              lines for a shell: eval "$(python3 -m dev.cluster env)"
+  shell            a shell with kubectl, helm and KUBECONFIG set
+  kubectl, helm    run them on this cluster; whatever follows is theirs
+
+Environment:
+  OUTBOX_CLUSTER           existing, kind or node; default: kind where Docker answers, else node
+  OUTBOX_REGISTRY          where to push images for an existing cluster, for example ghcr.io/me
+  OUTBOX_CLUSTER_INSTANCE  the name of another cluster beside the main one
+  OUTBOX_CLUSTER_RANGE     the built-in node's addresses, a free /16; default 10.87.0.0/16
+"""
+
+import os
+import shlex
+import sys
+from collections.abc import Mapping
+
+from . import binaries
+from .clusters import chosen, exports
+from .errors import ClusterError
+from .image import Image
+from .progress import say
+
+
+def main(arguments: list[str]) -> int:
+    try:
+        match arguments:
+            case ["up"]:
+                cluster = chosen(os.environ, loudly=True)
+                cluster.up()
+                cluster.load(built_images())
+                say("next: make shell, for kubectl and helm on it")
+            case ["down", *options] if set(options) <= {"--any-owner"}:
+                chosen(os.environ, loudly=True).down(any_owner=bool(options))
+            case ["status"]:
+                return 0 if chosen(os.environ).status() else 1
+            case ["env"]:
+                for name, value in exports(chosen(os.environ), os.environ).items():
+                    print(f"export {name}={shlex.quote(value)}")
+            case ["shell"]:
+                shell = os.environ.get("SHELL") or "/bin/sh"
+                become([shell], exports(chosen(os.environ), os.environ))
+            case ["kubectl" | "helm" as name, *rest]:
+                exported = exports(chosen(os.environ), os.environ)
+                become([str(binaries.client() / name), *rest], exported)
+            case _:
+                print(__doc__, file=sys.stderr)
+                return 2
+    except ClusterError as error:
+        say(str(error))
+        return 1
+    except KeyboardInterrupt:
+        say("interrupted")
+        return 130
+    return 0
+
+
+def become(command: list[str], exported: Mapping[str, str]) -> None:
+    os.execve(command[0], command, {**os.environ, **exported})
+
+
+def built_images() -> list[Image]:
+    try:
+        from images.build import built
+    except ModuleNotFoundError:
+        return []
+    return list(built())
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,191 @@
+"""
+The programs built from Go modules, kept in the user's cache by the hash of what they are made of.
+
+`node` (the servers and the pause image), `client` (kubectl and helm) and `kind`. Called by the
+three kinds of cluster. A folder of the cache is complete or does not exist.
+"""
+
+import fcntl
+import hashlib
+import os
+import platform
+import re
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from . import pause_image, toolchain
+from .errors import ClusterError
+from .progress import say, step
+
+SOURCE = Path(__file__).resolve().parent / "node"
+KIND = "v0.31.0"
+"""Its default node image is Kubernetes 1.35, the minor version of the built-in node."""
+
+GIGABYTE = 1 << 30
+
+
+def cache() -> Path:
+    root = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+    return root / "outbox-operator"
+
+
+def node() -> Path:
+    """The folder of `node` and `pause.tar`."""
+
+    def build(into: Path) -> None:
+        _go_build(into, ".", "./pause")
+        pause_image.pack(into / "pause", architecture(), into / "pause.tar")
+
+    inputs = [
+        *(SOURCE / name for name in ("go.mod", "go.sum", "main.go", "pause/main.go")),
+        Path(pause_image.__file__),
+    ]
+    what = (
+        f"building Kubernetes {required('k8s.io/kubernetes')} from source, "
+        "once, about 9 minutes on 2 cores"
+    )
+    return _cached("node", inputs, what, build)
+
+
+def client() -> Path:
+    """The folder of `kubectl` and `helm`."""
+
+    def build(into: Path) -> None:
+        _go_build(into, "./client")
+        for name in ("kubectl", "helm"):  # it looks at the name that it is called by
+            (into / name).symlink_to("client")
+
+    inputs = [SOURCE / name for name in ("go.mod", "go.sum", "client/main.go")]
+    what = (
+        f"building kubectl and helm {required('helm.sh/helm/v4')} from source, "
+        "once, about 3 minutes on 2 cores"
+    )
+    return _cached("client", inputs, what, build)
+
+
+def kind() -> Path:
+    def build(into: Path) -> None:
+        _go(["install", f"sigs.k8s.io/kind@{KIND}"], into, {"GOBIN": str(into)})
+
+    folder = _cached("kind", [], f"building kind {KIND} from source, once, under a minute", build)
+    return folder / "kind"
+
+
+def required(module: str) -> str:
+    """The version that go.mod pins."""
+    found = re.search(rf"^\t{re.escape(module)} (v\S+)", (SOURCE / "go.mod").read_text(), re.M)
+    assert found, f"go.mod does not name {module}"
+    return found[1]
+
+
+def architecture() -> str:
+    machine = platform.machine()
+    return {"x86_64": "amd64", "aarch64": "arm64"}.get(machine, machine)
+
+
+def link_flags() -> str:
+    """What `version` answers; Kubernetes refuses to work with itself unless it knows its own."""
+    kubernetes, helm = required("k8s.io/kubernetes"), required("helm.sh/helm/v4")
+    major, minor, _ = kubernetes.removeprefix("v").split(".", 2)
+    version = "k8s.io/component-base/version"
+    values = {
+        f"{version}.gitVersion": kubernetes,
+        f"{version}.gitMajor": major,
+        f"{version}.gitMinor": minor,
+        "helm.sh/helm/v4/internal/version.version": helm,
+    }
+    return " ".join(["-s -w", *(f"-X {name}={value}" for name, value in values.items())])
+
+
+def input_hash(inputs: list[Path]) -> str:
+    """Not the Go version: a newer Go is no reason to build for nine minutes."""
+    total = hashlib.sha256(f"{architecture()} {KIND} {link_flags()}".encode())
+    for path in inputs:
+        total.update(hashlib.sha256(path.read_bytes()).digest())
+    return total.hexdigest()[:16]
+
+
+def _cached(name: str, inputs: list[Path], what: str, build: Callable[[Path], None]) -> Path:
+    folder = cache() / f"{name}-{input_hash(inputs)}"
+    if folder.exists():
+        return folder
+    cache().mkdir(parents=True, exist_ok=True)
+    with _alone(cache() / "build.lock"):
+        if folder.exists():  # built by whom we waited for
+            return folder
+        _refuse_on_a_full_disk()
+        partial = Path(tempfile.mkdtemp(prefix="partial.", dir=cache()))
+        try:
+            log = partial / "build.log"
+            with step(what, lambda: _compiled(log)):
+                build(partial)
+            log.unlink()
+            partial.chmod(0o755)
+            partial.rename(folder)
+        finally:
+            shutil.rmtree(partial, ignore_errors=True)
+    return folder
+
+
+def _go_build(into: Path, *packages: str) -> None:
+    flags = ["-v", "-trimpath", "-buildvcs=false", "-mod=readonly", "-ldflags", link_flags()]
+    _go(["build", *flags, "-o", f"{into}/", *packages], into, {})
+
+
+def _go(arguments: list[str], into: Path, environ: dict[str, str]) -> None:
+    directive = re.search(r"^go (\S+)", (SOURCE / "go.mod").read_text(), re.M)
+    assert directive
+    needed = toolchain.parse(directive[1])
+    assert needed
+    go = toolchain.find(needed, cache())
+    log = into / "build.log"
+    with log.open("w") as output:
+        done = subprocess.run(
+            [go, *arguments],
+            cwd=SOURCE,
+            env={
+                **os.environ,
+                # No C compiler, no other Go than the one found, no workspace of the user's.
+                **{"CGO_ENABLED": "0", "GOTOOLCHAIN": "local", "GOWORK": "off"},
+                **environ,
+            },
+            stdout=output,
+            stderr=subprocess.STDOUT,
+        )
+    if done.returncode != 0:
+        tail = "\n".join(log.read_text(errors="replace").splitlines()[-15:])
+        raise ClusterError(
+            f"go {arguments[0]} failed:\n{tail}",
+            "if a module could not be fetched: `go env GOPROXY` must name a proxy that you can "
+            "reach; what was compiled so far is kept for the next attempt",
+        )
+
+
+def _compiled(log: Path) -> str:
+    """`go build -v` writes a line per package."""
+    lines = log.read_text(errors="replace").count("\n") if log.exists() else 0
+    return f"{lines} packages compiled" if lines else ""
+
+
+def _refuse_on_a_full_disk() -> None:
+    free = shutil.disk_usage(cache()).free
+    if free < 6 * GIGABYTE:
+        raise ClusterError(
+            f"{free / GIGABYTE:.1f} GB are free for {cache()}, building needs 6 GB",
+            "free some space, or set XDG_CACHE_HOME to a folder on another disk",
+        )
+
+
+@contextmanager
+def _alone(lock: Path) -> Iterator[None]:
+    with lock.open("w") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            say("waiting for a build that another process began")
+            fcntl.flock(file, fcntl.LOCK_EX)
+        yield

@@ -1,0 +1,8 @@
+"""The one error of this tool: what is wrong, and what the reader can do about it."""
+
+
+class ClusterError(RuntimeError):
+    def __init__(self, cause: str, cure: str = "") -> None:
+        super().__init__(f"{cause}\n  {cure}" if cure else cause)
+        self.cause = cause
+        self.cure = cure

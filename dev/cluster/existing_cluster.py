@@ -1,0 +1,72 @@
+"""
+A cluster that is there already: KUBECONFIG names it, and we neither start nor stop it.
+
+The project's images go to the registry that OUTBOX_REGISTRY names, or are there already. Chosen
+by `clusters`.
+"""
+
+import subprocess
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+
+from . import binaries
+from .choice import docker_answers
+from .errors import ClusterError
+from .image import Image
+from .progress import say, step
+
+
+class ExistingCluster:
+    def __init__(self, environ: Mapping[str, str]) -> None:
+        self.kubeconfig = Path(environ["KUBECONFIG"])
+        self._registry = environ.get("OUTBOX_REGISTRY", "").rstrip("/")
+
+    def up(self) -> None:
+        if not self.status():
+            raise ClusterError(
+                f"the cluster of KUBECONFIG={self.kubeconfig} does not answer",
+                "see what `kubectl get nodes` says",
+            )
+
+    def down(self, any_owner: bool = False) -> None:
+        say("an existing cluster is not ours to take down; it stays as it is")
+
+    def status(self) -> bool:
+        kubectl = [str(binaries.client() / "kubectl"), "--kubeconfig", str(self.kubeconfig)]
+        readyz = [*kubectl, "get", "--raw", "/readyz"]
+        asked = subprocess.run(readyz, capture_output=True, text=True)
+        say(f"cluster of {self.kubeconfig}: {asked.stdout.strip() or asked.stderr.strip()}")
+        return asked.returncode == 0
+
+    def load(self, images: Iterable[Image]) -> None:
+        if not self._registry:
+            say("OUTBOX_REGISTRY is not set: the images are taken to be in the cluster's reach")
+            return
+        for image in images:
+            target = self.reference(image)
+            with step(f"pushing {target}"):
+                for command in push_commands(image, target, with_docker=docker_answers()):
+                    done = subprocess.run(command, capture_output=True, text=True)
+                    if done.returncode != 0:
+                        raise ClusterError(
+                            f"{' '.join(command)}:\n{done.stderr.strip()}",
+                            f"log in to {self._registry}, and see that you may push there",
+                        )
+
+    def reference(self, image: Image) -> str:
+        """How pods name it."""
+        return reference(image.reference, self._registry)
+
+
+def reference(local: str, registry: str) -> str:
+    """`localhost/outbox-relay:1` in `example.com/team` is `example.com/team/outbox-relay:1`."""
+    return f"{registry}/{local.removeprefix('localhost/')}" if registry else local
+
+
+def push_commands(image: Image, target: str, with_docker: bool) -> list[list[str]]:
+    if with_docker:
+        return [["docker", "tag", image.reference, target], ["docker", "push", target]]
+    return [
+        ["buildah", "pull", f"docker-archive:{image.archive}"],
+        ["buildah", "push", image.reference, f"docker://{target}"],
+    ]

@@ -1,0 +1,20 @@
+"""
+What can be loaded into a cluster. `images.build` makes the project's own; they match by shape.
+"""
+
+from pathlib import Path
+from typing import Protocol
+
+
+class Image(Protocol):
+    @property
+    def name(self) -> str: ...
+    @property
+    def reference(self) -> str: ...
+    @property
+    def archive(self) -> Path:
+        """A Docker archive (tar)."""
+
+    @property
+    def digest(self) -> str:
+        """Changes with the image, and only then: what is loaded already is not loaded again."""

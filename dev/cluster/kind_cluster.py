@@ -1,0 +1,64 @@
+"""
+A cluster by kind, where a Docker engine answers.
+
+As small as it can be: kind does the work, and keeps nothing but containers. Chosen by `clusters`.
+"""
+
+import subprocess
+from collections.abc import Iterable
+
+from . import binaries
+from .errors import ClusterError
+from .image import Image
+from .instance import Instance
+from .progress import say, step
+
+IMAGE = (
+    "kindest/node:v1.35.0@sha256:452d707d4862f52530247495d180205e029056831160e22870e37e3f6c1ac31f"
+)
+"""The one that kind's release was made with; others may not fit together."""
+
+
+class KindCluster:
+    def __init__(self, instance: Instance) -> None:
+        self._name = f"outbox-{instance.name}"
+        self.kubeconfig = binaries.cache() / f"kind-{instance.name}.kubeconfig"
+
+    @property
+    def is_there(self) -> bool:
+        return self._name in self._kind("get", "clusters").split()
+
+    def up(self) -> None:
+        if self.is_there:
+            # Docker restarts its containers by itself, so that is all there is to heal.
+            self._kind("export", "kubeconfig", *self._named())
+            say(f"kind cluster {self._name} is up")
+            return
+        with step("creating a kind cluster, about a minute, after fetching its image of 350 MB"):
+            self._kind("create", "cluster", *self._named(), "--image", IMAGE, "--wait", "120s")
+
+    def down(self, any_owner: bool = False) -> None:
+        self._kind("delete", "cluster", *self._named())
+        self.kubeconfig.unlink(missing_ok=True)
+        say(f"kind cluster {self._name} is gone")
+
+    def status(self) -> bool:
+        print(f"kind cluster {self._name}: {'there' if self.is_there else 'not there'}")
+        return self.is_there
+
+    def load(self, images: Iterable[Image]) -> None:
+        if references := [image.reference for image in images]:  # kind skips what is there
+            with step(f"loading {', '.join(references)}"):
+                self._kind("load", "docker-image", *references, "--name", self._name)
+
+    def reference(self, image: Image) -> str:
+        return image.reference
+
+    def _named(self) -> list[str]:
+        return ["--name", self._name, "--kubeconfig", str(self.kubeconfig)]
+
+    def _kind(self, *arguments: str) -> str:
+        done = subprocess.run([binaries.kind(), *arguments], capture_output=True, text=True)
+        if done.returncode != 0:
+            raise ClusterError(f"kind {' '.join(arguments)}:\n{done.stderr.strip()}")
+        return done.stdout
