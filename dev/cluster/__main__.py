@@ -18,7 +18,7 @@ Environment:
 import os
 import shlex
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 
 from . import binaries
 from .clusters import chosen, exports
@@ -54,6 +54,9 @@ def main(arguments: list[str]) -> int:
     except ClusterError as error:
         say(str(error))
         return 1
+    except PermissionError as error:
+        say(f"{error}\n  the built-in node is root's: use sudo")
+        return 1
     except KeyboardInterrupt:
         say("interrupted")
         return 130
@@ -64,12 +67,15 @@ def become(command: list[str], exported: Mapping[str, str]) -> None:
     os.execve(command[0], command, {**os.environ, **exported})
 
 
-def built_images() -> list[Image]:
+def built_images() -> Iterator[Image]:
+    """Built when first asked for: a cluster that has its own does not ask."""
+    from images.build import built
+    from images.errors import ImageError
+
     try:
-        from images.build import built
-    except ModuleNotFoundError:
-        return []
-    return list(built())
+        yield from built()
+    except ImageError as error:
+        raise ClusterError(str(error)) from error
 
 
 if __name__ == "__main__":

@@ -17,9 +17,10 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from . import pause_image, toolchain
+from . import tiny_image, toolchain
 from .errors import ClusterError
 from .progress import say, step
+from .tiny_image import PAUSE, PROBE, TinyImage
 
 SOURCE = Path(__file__).resolve().parent / "node"
 KIND = "v0.31.0"
@@ -34,21 +35,30 @@ def cache() -> Path:
 
 
 def node() -> Path:
-    """The folder of `node` and `pause.tar`."""
+    """The folder of `node`."""
 
     def build(into: Path) -> None:
-        _go_build(into, ".", "./pause")
-        pause_image.pack(into / "pause", architecture(), into / "pause.tar")
+        _go_build(into, ".")
 
-    inputs = [
-        *(SOURCE / name for name in ("go.mod", "go.sum", "main.go", "pause/main.go")),
-        Path(pause_image.__file__),
-    ]
+    inputs = [SOURCE / name for name in ("go.mod", "go.sum", "main.go")]
     what = (
         f"building Kubernetes {required('k8s.io/kubernetes')} from source, "
         "once, about 9 minutes on 2 cores"
     )
-    return _cached("node", inputs, what, build)
+    return _cached("node", inputs, what, build, gigabytes=6)
+
+
+def tiny(reference: str) -> TinyImage:
+    """The image of one of our own small programs."""
+    name = {PAUSE: "pause", PROBE: "probe"}[reference]
+
+    def build(into: Path) -> None:
+        _go_build(into, f"./{name}")
+        tiny_image.pack(into / name, reference, architecture())
+
+    inputs = [SOURCE / name / "main.go", Path(tiny_image.__file__)]
+    folder = _cached(name, inputs, f"building image {reference}, once, a few seconds", build)
+    return TinyImage(reference, folder / f"{name}.tar")
 
 
 def client() -> Path:
@@ -64,7 +74,7 @@ def client() -> Path:
         f"building kubectl and helm {required('helm.sh/helm/v4')} from source, "
         "once, about 3 minutes on 2 cores"
     )
-    return _cached("client", inputs, what, build)
+    return _cached("client", inputs, what, build, gigabytes=4)
 
 
 def kind() -> Path:
@@ -109,7 +119,13 @@ def input_hash(inputs: list[Path]) -> str:
     return total.hexdigest()[:16]
 
 
-def _cached(name: str, inputs: list[Path], what: str, build: Callable[[Path], None]) -> Path:
+def _cached(
+    name: str,
+    inputs: list[Path],
+    what: str,
+    build: Callable[[Path], None],
+    gigabytes: float = 0.5,
+) -> Path:
     folder = cache() / f"{name}-{input_hash(inputs)}"
     if folder.exists():
         return folder
@@ -117,7 +133,7 @@ def _cached(name: str, inputs: list[Path], what: str, build: Callable[[Path], No
     with _alone(cache() / "build.lock"):
         if folder.exists():  # built by whom we waited for
             return folder
-        _refuse_on_a_full_disk()
+        _refuse_on_a_full_disk(gigabytes)
         partial = Path(tempfile.mkdtemp(prefix="partial.", dir=cache()))
         try:
             log = partial / "build.log"
@@ -171,11 +187,11 @@ def _compiled(log: Path) -> str:
     return f"{lines} packages compiled" if lines else ""
 
 
-def _refuse_on_a_full_disk() -> None:
-    free = shutil.disk_usage(cache()).free
-    if free < 6 * GIGABYTE:
+def _refuse_on_a_full_disk(gigabytes: float) -> None:
+    free = shutil.disk_usage(cache()).free / GIGABYTE
+    if free < gigabytes:
         raise ClusterError(
-            f"{free / GIGABYTE:.1f} GB are free for {cache()}, building needs 6 GB",
+            f"{free:.1f} GB are free for {cache()}, building needs {gigabytes:g}",
             "free some space, or set XDG_CACHE_HOME to a folder on another disk",
         )
 

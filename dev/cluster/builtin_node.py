@@ -26,10 +26,10 @@ from .errors import ClusterError
 from .image import Image
 from .instance import NODE, STATE, Instance
 from .namespaces import Namespaces, run
-from .pause_image import PauseImage
 from .progress import say, step
 from .stamp import Stamp
 from .supervision import Supervisor, is_well
+from .tiny_image import PAUSE
 
 CLONE = Path(__file__).resolve().parents[2]
 DIGEST = "outbox-operator/digest"
@@ -53,6 +53,8 @@ class BuiltInNode:
         """From whatever state to a node that is Ready, by the shortest way."""
         with self._alone():
             self._refuse_a_strangers(to="start")
+            if not self._room.intact:
+                preflight.check(self.instance)  # before the long build, not after it
             programs = binaries.node()
             wanted = self._wanted(programs)
             plan = stamp.plan(stamp.read(self.folder), wanted, self._room.intact)
@@ -72,6 +74,8 @@ class BuiltInNode:
             if not self.is_there and not self._remains():
                 say("there is no node to take down")
                 return
+            if os.geteuid() != 0:
+                raise ClusterError("only root can take the node down", "sudo make cluster-down")
             if not any_owner:
                 self._refuse_a_strangers(to="take down")
             with step("taking the node down"):
@@ -110,7 +114,6 @@ class BuiltInNode:
 
     def _start_afresh(self, wanted: Stamp, programs: Path, reason: str) -> None:
         self._clear()
-        preflight.check(self.instance)
         with step(f"starting the node in {self.folder}, about 10 s: {reason}"):
             try:
                 self._start(wanted, programs)
@@ -126,22 +129,22 @@ class BuiltInNode:
         self._cgroup.create()
         self._room.create()
         pki.create(self.instance, self.folder / "pki")
-        self._bring_up(programs)
+        self._bring_up()
 
     def _heal(self) -> None:
         begin = time.monotonic()
-        healed = self._bring_up(binaries.node())
+        healed = self._bring_up()
         if healed:
             say(f"started again: {', '.join(healed)} ({time.monotonic() - begin:.1f} s)")
 
-    def _bring_up(self, programs: Path) -> list[str]:
+    def _bring_up(self) -> list[str]:
         supervisor, started = self._supervisor(), []
         # Twice, because the death of one may take another with it while we look elsewhere.
         for _ in range(2):
             for number, stage in enumerate(stages(self.instance)):
                 started += supervisor.bring_up(stage)
                 if number == 0:
-                    self.load([PauseImage(programs / "pause.tar")])
+                    self.load([binaries.tiny(PAUSE)])
         self._wait_until_ready()
         return started
 

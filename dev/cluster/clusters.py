@@ -8,8 +8,9 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Protocol
 
-from . import binaries, choice
+from . import binaries
 from .builtin_node import BuiltInNode
+from .choice import choose, look
 from .existing_cluster import ExistingCluster
 from .image import Image
 from .instance import from_environment
@@ -20,6 +21,8 @@ from .progress import say
 class Cluster(Protocol):
     kubeconfig: Path
 
+    @property
+    def is_there(self) -> bool: ...
     def up(self) -> None: ...
     def down(self, any_owner: bool = False) -> None: ...
     def status(self) -> bool: ...
@@ -30,11 +33,11 @@ class Cluster(Protocol):
 def chosen(environ: Mapping[str, str], loudly: bool = False) -> Cluster:
     instance = from_environment(environ)
     node = BuiltInNode(instance)
-    kind, reason = (c := choice.choose(choice.look(environ, node.is_there))).kind, c.reason
+    choice = choose(look(environ, node.is_there))
     if loudly:
         names = {"existing": "an existing cluster", "kind": "kind", "node": "the built-in node"}
-        say(f"{names[kind]}, because {reason}")
-    match kind:
+        say(f"{names[choice.kind]}, because {choice.reason}")
+    match choice.kind:
         case "existing":
             return ExistingCluster(environ)
         case "kind":

@@ -9,8 +9,8 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from . import pause_image
 from .instance import NODE, Instance
+from .tiny_image import PAUSE
 
 CNI_PLUGINS = "/usr/lib/cni"
 
@@ -127,7 +127,7 @@ def files(instance: Instance) -> Mapping[str, str]:
         "containerd.toml": CONTAINERD.format(
             folder=folder,
             address=instance.address,
-            pause=pause_image.REFERENCE,
+            pause=PAUSE,
             plugins=CNI_PLUGINS,
         ),
         "cni/10-pods.conflist": json.dumps(_cni(instance), indent=2),

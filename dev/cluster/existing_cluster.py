@@ -10,16 +10,17 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 from . import binaries
-from .choice import docker_answers
 from .errors import ClusterError
 from .image import Image
-from .progress import say, step
+from .progress import say
 
 
 class ExistingCluster:
     def __init__(self, environ: Mapping[str, str]) -> None:
         self.kubeconfig = Path(environ["KUBECONFIG"])
         self._registry = environ.get("OUTBOX_REGISTRY", "").rstrip("/")
+
+    is_there = True
 
     def up(self) -> None:
         if not self.status():
@@ -42,16 +43,11 @@ class ExistingCluster:
         if not self._registry:
             say("OUTBOX_REGISTRY is not set: the images are taken to be in the cluster's reach")
             return
-        for image in images:
-            target = self.reference(image)
-            with step(f"pushing {target}"):
-                for command in push_commands(image, target, with_docker=docker_answers()):
-                    done = subprocess.run(command, capture_output=True, text=True)
-                    if done.returncode != 0:
-                        raise ClusterError(
-                            f"{' '.join(command)}:\n{done.stderr.strip()}",
-                            f"log in to {self._registry}, and see that you may push there",
-                        )
+        from images import build
+
+        build.pushed(
+            [build.Image(i.name, i.reference, i.archive, i.digest) for i in images], self._registry
+        )
 
     def reference(self, image: Image) -> str:
         """How pods name it."""
@@ -61,12 +57,3 @@ class ExistingCluster:
 def reference(local: str, registry: str) -> str:
     """`localhost/outbox-relay:1` in `example.com/team` is `example.com/team/outbox-relay:1`."""
     return f"{registry}/{local.removeprefix('localhost/')}" if registry else local
-
-
-def push_commands(image: Image, target: str, with_docker: bool) -> list[list[str]]:
-    if with_docker:
-        return [["docker", "tag", image.reference, target], ["docker", "push", target]]
-    return [
-        ["buildah", "pull", f"docker-archive:{image.archive}"],
-        ["buildah", "push", image.reference, f"docker://{target}"],
-    ]

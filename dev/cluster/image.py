@@ -1,5 +1,7 @@
 """
-What can be loaded into a cluster. `images.build` makes the project's own; they match by shape.
+What can be loaded into a cluster: what dev/images builds, and our own two.
+
+Only its shape: most of this tool has to work in a fresh clone, where nothing is built.
 """
 
 from pathlib import Path

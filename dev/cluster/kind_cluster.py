@@ -47,9 +47,9 @@ class KindCluster:
         return self.is_there
 
     def load(self, images: Iterable[Image]) -> None:
-        if references := [image.reference for image in images]:  # kind skips what is there
-            with step(f"loading {', '.join(references)}"):
-                self._kind("load", "docker-image", *references, "--name", self._name)
+        for image in images:
+            with step(f"loading {image.reference}"):
+                self._kind("load", "image-archive", str(image.archive), "--name", self._name)
 
     def reference(self, image: Image) -> str:
         return image.reference

@@ -145,9 +145,11 @@ def mounts_below(folder: Path) -> set[str]:
 
 def run(*command: str, **environ: str) -> str:
     """A short command that has to work; returns its output."""
-    done = subprocess.run(
-        command, env={**os.environ, **environ}, capture_output=True, text=True, cwd="/"
-    )
+    environment = {**os.environ, **environ}
+    try:
+        done = subprocess.run(command, env=environment, capture_output=True, text=True, cwd="/")
+    except FileNotFoundError as error:
+        raise ClusterError(f"{command[0]} is not installed", "run dev/setup cluster") from error
     if done.returncode != 0:
         raise ClusterError(f"{' '.join(command)}: {done.stderr.strip() or done.returncode}")
     return done.stdout

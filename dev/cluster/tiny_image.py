@@ -1,7 +1,7 @@
 """
-The image of a pod's first process: one static program, packed as a Docker archive.
+Images of one static program, packed as Docker archives: `pause` for the node, `probe` for tests.
 
-Called by `binaries` after the Go build. Packed by hand: it is three JSON files and two tars, and
+Called by `binaries` after the Go build. Packed by hand: it is two JSON files and two tars, and
 the node would otherwise need an image builder before its first pod.
 """
 
@@ -12,35 +12,40 @@ import tarfile
 from dataclasses import dataclass
 from pathlib import Path
 
-REFERENCE = "localhost/outbox-pause:1"
+PAUSE = "localhost/outbox-pause:1"
+PROBE = "localhost/outbox-probe:1"
 
 
 @dataclass(frozen=True)
-class PauseImage:
+class TinyImage:
+    reference: str
     archive: Path
-    name = "pause"
-    reference = REFERENCE
+
+    @property
+    def name(self) -> str:
+        return self.archive.stem
 
     @property
     def digest(self) -> str:
-        return hashlib.sha256(self.archive.read_bytes()).hexdigest()
+        return f"sha256:{hashlib.sha256(self.archive.read_bytes()).hexdigest()}"
 
 
-def pack(program: Path, architecture: str, archive: Path) -> None:
-    layer = _tar({"pause": program.read_bytes()})
+def pack(program: Path, reference: str, architecture: str) -> None:
+    """Beside the program, with `.tar` after its name."""
+    layer = _tar({program.name: program.read_bytes()})
     config = {
         "architecture": architecture,
         "os": "linux",
-        "config": {"Entrypoint": ["/pause"], "User": "65535:65535"},
+        "config": {"Entrypoint": [f"/{program.name}"], "User": "65535:65535"},
         "rootfs": {"type": "layers", "diff_ids": [f"sha256:{hashlib.sha256(layer).hexdigest()}"]},
     }
-    manifest = [{"Config": "config.json", "RepoTags": [REFERENCE], "Layers": ["layer.tar"]}]
+    manifest = [{"Config": "config.json", "RepoTags": [reference], "Layers": ["layer.tar"]}]
     files = {
         "layer.tar": layer,
         "config.json": json.dumps(config).encode(),
         "manifest.json": json.dumps(manifest).encode(),
     }
-    archive.write_bytes(_tar(files))
+    program.with_name(f"{program.name}.tar").write_bytes(_tar(files))
 
 
 def _tar(files: dict[str, bytes]) -> bytes:

@@ -1,0 +1,31 @@
+"""What the tests on a real cluster share; they are marked `cluster`, all of them."""
+
+from pathlib import Path
+
+import pytest
+
+from fixtures.cluster import (
+    cluster,
+    kube,
+    namespace,
+    pause_image,
+    probe_image,
+    pytest_runtest_makereport,
+)
+
+__all__ = [
+    "cluster",
+    "kube",
+    "namespace",
+    "pause_image",
+    "probe_image",
+    "pytest_runtest_makereport",
+]
+
+HERE = Path(__file__).parent
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        if HERE in item.path.parents:
+            item.add_marker(pytest.mark.cluster)
