@@ -34,6 +34,7 @@ def main(arguments: list[str]) -> int:
                 cluster = chosen(os.environ, loudly=True)
                 cluster.up()
                 cluster.load(built_images())
+                binaries.client()  # now, when waiting is expected, not at the first kubectl
                 say("next: make shell, for kubectl and helm on it")
             case ["down", *options] if set(options) <= {"--any-owner"}:
                 chosen(os.environ, loudly=True).down(any_owner=bool(options))

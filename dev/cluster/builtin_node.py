@@ -1,32 +1,31 @@
 """
 The built-in node: all of Kubernetes as processes of this machine, in a room of their own.
 
-The parts are `namespaces` (the room), `cgroups` (whose process), `components` (what runs),
-`supervision` (that it runs), `pki`, `preflight` and `stamp` (what has to be done). Here they
-become up, down, status and load. Chosen by `clusters`; also called by the tests of this tool.
+The parts are `preflight` (can it be), `stamp` (what has to be done), `namespaces` (the room),
+`cgroups` (whose process), `components` (what runs), `supervision` (that it runs), `pki` and
+`readiness`. Here they become up, down, status and load. Chosen by `clusters`; also called by
+the tests of this tool.
 """
 
 import hashlib
 import json
 import os
 import shutil
-import socket
-import ssl
 import time
-import urllib.request
-from collections.abc import Iterable, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Iterable
+from contextlib import suppress
 from pathlib import Path
-from typing import Any
 
 from . import binaries, pki, preflight, stamp
 from .cgroups import Cgroup
 from .components import Component, files, stages
 from .errors import ClusterError
 from .image import Image
-from .instance import NODE, STATE, Instance
+from .instance import STATE, Instance
+from .lock import alone
 from .namespaces import Namespaces, run
 from .progress import say, step
+from .readiness import wait_until_ready
 from .stamp import Stamp
 from .supervision import Supervisor, is_well
 from .tiny_image import PAUSE
@@ -51,7 +50,7 @@ class BuiltInNode:
 
     def up(self) -> None:
         """From whatever state to a node that is Ready, by the shortest way."""
-        with self._alone():
+        with alone(self.instance.cgroup):
             self._refuse_a_strangers(to="start")
             if not self._room.intact:
                 preflight.check(self.instance)  # before the long build, not after it
@@ -70,7 +69,7 @@ class BuiltInNode:
         say(f"the node is Ready: Kubernetes {binaries.required('k8s.io/kubernetes')}")
 
     def down(self, any_owner: bool = False) -> None:
-        with self._alone():
+        with alone(self.instance.cgroup):
             if not self.is_there and not self._remains():
                 say("there is no node to take down")
                 return
@@ -138,14 +137,15 @@ class BuiltInNode:
             say(f"started again: {', '.join(healed)} ({time.monotonic() - begin:.1f} s)")
 
     def _bring_up(self) -> list[str]:
-        supervisor, started = self._supervisor(), []
+        supervisor, started, begin = self._supervisor(), list[str](), time.time()
         # Twice, because the death of one may take another with it while we look elsewhere.
         for _ in range(2):
             for number, stage in enumerate(stages(self.instance)):
                 started += supervisor.bring_up(stage)
                 if number == 0:
                     self.load([binaries.tiny(PAUSE)])
-        self._wait_until_ready()
+        since = begin if "kubelet" in started else 0
+        wait_until_ready(self.instance, self.folder / "pki", since)
         return started
 
     def _furnish(self, programs: Path) -> None:
@@ -161,22 +161,6 @@ class BuiltInNode:
             os.link(programs / "node", binary)
         except OSError:  # another disk
             shutil.copy2(programs / "node", binary)
-
-    def _wait_until_ready(self) -> None:
-        deadline = time.monotonic() + 60
-        while (ready := self._node_condition("Ready")) != "True":
-            if time.monotonic() > deadline:
-                raise ClusterError(f"the node does not become Ready: {ready}")
-            time.sleep(0.1)
-
-    def _node_condition(self, kind: str) -> str:
-        try:
-            node = self._get(f"/api/v1/nodes/{NODE}")
-        except OSError as error:  # not yet registered, or the API server is still settling
-            return str(error)
-        conditions = {c["type"]: c for c in node["status"].get("conditions", [])}
-        condition = conditions.get(kind, {"status": "unknown"})
-        return str(condition["status"] if condition["status"] == "True" else condition)
 
     # The ways down
 
@@ -220,22 +204,6 @@ class BuiltInNode:
             f"  or have another beside it: export OUTBOX_CLUSTER_INSTANCE=second",
         )
 
-    @contextmanager
-    def _alone(self) -> Iterator[None]:
-        """One `up` or `down` at a time. A name in the kernel: it ends with us, and is no file."""
-        with socket.socket(socket.AF_UNIX) as lock:
-            said = False
-            while True:
-                try:
-                    lock.bind(f"\0{self.instance.cgroup}")
-                    break
-                except OSError:
-                    if not said:
-                        say("waiting for another `make cluster` or `make cluster-down`")
-                    said = True
-                    time.sleep(0.2)
-            yield
-
     # Helpers
 
     def _components(self) -> list[Component]:
@@ -257,15 +225,4 @@ class BuiltInNode:
 
     def _ctr(self, *arguments: str) -> str:
         address = str(self.folder / "containerd.sock")
-        return run(*self._room.enter, "ctr", "--address", address, "-n", "k8s.io", *arguments)
-
-    def _get(self, path: str) -> dict[str, Any]:
-        pki = self.folder / "pki"
-        context = ssl.create_default_context(cafile=str(pki / "ca.crt"))
-        context.load_cert_chain(pki / "admin.crt", pki / "admin.key")
-        opener = urllib.request.build_opener(
-            urllib.request.ProxyHandler({}), urllib.request.HTTPSHandler(context=context)
-        )
-        with opener.open(f"{self.instance.server}{path}", timeout=5) as answer:
-            got: dict[str, Any] = json.load(answer)
-            return got
+        return run("ctr", "--address", address, "--namespace", "k8s.io", *arguments)

