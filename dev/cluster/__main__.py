@@ -1,6 +1,7 @@
 """
 Usage: python -m dev.cluster COMMAND
 
+  prepare          build what a cluster needs, once; `up` does it too
   up               a cluster with the project's images in it; heals what is broken
   down             nothing of it is left  (--any-owner: even if another clone started it)
   status           what runs, and how it is; fails unless all is well
@@ -30,11 +31,15 @@ from .progress import say
 def main(arguments: list[str]) -> int:
     try:
         match arguments:
+            case ["prepare"]:
+                chosen(os.environ, loudly=True).prepare()
+                binaries.client()
             case ["up"]:
                 cluster = chosen(os.environ, loudly=True)
+                cluster.prepare()
+                binaries.client()  # now, when waiting is expected, not at the first kubectl
                 cluster.up()
                 cluster.load(built_images())
-                binaries.client()  # now, when waiting is expected, not at the first kubectl
                 say("next: make shell, for kubectl and helm on it")
             case ["down", *options] if set(options) <= {"--any-owner"}:
                 chosen(os.environ, loudly=True).down(any_owner=bool(options))

@@ -48,12 +48,17 @@ class BuiltInNode:
     def is_there(self) -> bool:
         return self.folder.exists()
 
+    def prepare(self) -> None:
+        if not self._room.intact:
+            preflight.check(self.instance)  # before the long build, not after it
+        binaries.node()
+        binaries.tiny(PAUSE)
+
     def up(self) -> None:
         """From whatever state to a node that is Ready, by the shortest way."""
         with alone(self.instance.cgroup):
             self._refuse_a_strangers(to="start")
-            if not self._room.intact:
-                preflight.check(self.instance)  # before the long build, not after it
+            self.prepare()
             programs = binaries.node()
             wanted = self._wanted(programs)
             plan = stamp.plan(stamp.read(self.folder), wanted, self._room.intact)

@@ -22,6 +22,9 @@ class ExistingCluster:
 
     is_there = True
 
+    def prepare(self) -> None:
+        """Whoever made it has."""
+
     def up(self) -> None:
         if not self.status():
             raise ClusterError(

@@ -28,6 +28,9 @@ class KindCluster:
     def is_there(self) -> bool:
         return self._name in self._kind("get", "clusters").split()
 
+    def prepare(self) -> None:
+        binaries.kind()
+
     def up(self) -> None:
         if self.is_there:
             # Docker restarts its containers by itself, so that is all there is to heal.

@@ -9,6 +9,7 @@ import os
 import shutil
 import subprocess
 import tempfile
+from contextlib import suppress
 from dataclasses import dataclass
 from ipaddress import IPv4Network
 from pathlib import Path
@@ -140,7 +141,7 @@ def look(instance: Instance) -> Facts:
         missing_programs=tuple(missing),
         missing_controllers=tuple(cgroups.hierarchies().missing),
         cgroup_error=_try_cgroup(),
-        failed_trials=_try_kernel() if usable else {},
+        failed_trials=_try_kernel(instance) if usable else {},
         routes=_foreign_routes(instance) if usable else {},
         free=shutil.disk_usage(_nearest(STATE)).free,
     )
@@ -158,11 +159,12 @@ def _try_cgroup() -> str:
     return ""
 
 
-def _try_kernel() -> dict[str, str]:
+def _try_kernel(instance: Instance) -> dict[str, str]:
     failed = {}
-    STATE.mkdir(exist_ok=True)  # on the very disk that will be used: overlay does not go on all
+    # In the very folder that will be used: overlays do not go on every file system.
+    instance.folder.mkdir(parents=True, exist_ok=True)
     try:
-        with tempfile.TemporaryDirectory(prefix="trial.", dir=STATE) as folder:
+        with tempfile.TemporaryDirectory(prefix="trial.", dir=instance.folder) as folder:
             for feature, command in TRIALS.items():
                 tried = subprocess.run(
                     ["unshare", "--net", "--mount", "sh", "-euc", command],
@@ -174,7 +176,8 @@ def _try_kernel() -> dict[str, str]:
                 if tried.returncode != 0:
                     failed[feature] = (tried.stderr.strip().splitlines() or ["no reason given"])[-1]
     finally:
-        if not any(STATE.iterdir()):
+        with suppress(OSError):  # unless there is more in it than our trial
+            instance.folder.rmdir()
             STATE.rmdir()
     return failed
 
