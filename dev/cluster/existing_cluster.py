@@ -46,11 +46,10 @@ class ExistingCluster:
         if not self._registry:
             say("OUTBOX_REGISTRY is not set: the images are taken to be in the cluster's reach")
             return
-        from images import build
+        from images.build import Image as Built
+        from images.build import pushed
 
-        build.pushed(
-            [build.Image(i.name, i.reference, i.archive, i.digest) for i in images], self._registry
-        )
+        pushed([Built(i.name, i.reference, i.archive, i.digest) for i in images], self._registry)
 
     def reference(self, image: Image) -> str:
         """How pods name it."""
