@@ -8,6 +8,7 @@ import subprocess
 from collections.abc import Iterable
 
 from . import binaries
+from .choice import docker_answers
 from .errors import ClusterError
 from .image import Image
 from .instance import Instance
@@ -62,6 +63,11 @@ class KindCluster:
 
     def _kind(self, *arguments: str) -> str:
         done = subprocess.run([binaries.kind(), *arguments], capture_output=True, text=True)
+        if done.returncode != 0 and not docker_answers():
+            raise ClusterError(
+                "kind needs a Docker engine, and none answers",
+                "start Docker, or unset OUTBOX_CLUSTER for the built-in node",
+            )
         if done.returncode != 0:
             raise ClusterError(f"kind {' '.join(arguments)}:\n{done.stderr.strip()}")
         return done.stdout

@@ -131,9 +131,9 @@ def links() -> list[str]:
 
 
 def routes() -> list[tuple[str, str]]:
-    """Destination and link."""
+    """Destination and link; what has no link, as a blackhole, shows its type."""
     shown = json.loads(run("ip", "-json", "-4", "route") or "[]")
-    return [(route["dst"], route.get("dev", "?")) for route in shown]
+    return [(route["dst"], route.get("dev") or route.get("type", "?")) for route in shown]
 
 
 def mounts_below(folder: Path) -> set[str]:

@@ -38,16 +38,26 @@ GIGABYTE = 1 << 30
 DISK = 5 * GIGABYTE
 """The project's images unpacked are most of it, those of Spark and PostgreSQL and Kafka."""
 
+
+@dataclass(frozen=True)
+class Trial:
+    command: str
+    """Shows that the kernel has it, in namespaces that end with the command."""
+    cure: str
+
+
 TRIALS = {
-    "virtual links (veth)": "ip link add trial0 type veth peer name trial1",
-    "overlay file systems": (
-        'mkdir -p l u w m && mount -t overlay none m -o "lowerdir=l,upperdir=u,workdir=w"'
+    "virtual links": Trial("ip link add trial0 type veth peer name trial1", "modprobe veth"),
+    "overlay file systems": Trial(
+        'mkdir -p l u w m && mount -t overlay none m -o "lowerdir=l,upperdir=u,workdir=w"',
+        f"modprobe overlay; or, as they do not go on top of each other, make {STATE} "
+        "a mount of a disk",
     ),
-    "address translation (iptables, nat table)": (
-        "iptables -t nat -A POSTROUTING -m comment --comment trial -m mark --mark 1 -j MASQUERADE"
+    "address translation": Trial(
+        "iptables -t nat -A POSTROUTING -m comment --comment trial -m mark --mark 1 -j MASQUERADE",
+        "modprobe -a nf_tables nft_compat xt_MASQUERADE xt_mark xt_comment",
     ),
 }
-"""By feature what shows that the kernel has it, done in namespaces that end with the trial."""
 
 
 @dataclass(frozen=True)
@@ -106,8 +116,8 @@ def problems(instance: Instance, facts: Facts) -> list[Problem]:
         found.append(
             Problem(
                 f"the kernel does not do {feature}: {said}",
-                "load its module (modprobe veth overlay iptable_nat nf_tables), or in a "
-                "container start it privileged; else use another kind: OUTBOX_CLUSTER=existing",
+                f"{TRIALS[feature].cure}; in a container, start it privileged; "
+                "or use another cluster: OUTBOX_CLUSTER=existing",
             )
         )
     for route, link in facts.routes.items():
@@ -165,16 +175,16 @@ def _try_kernel(instance: Instance) -> dict[str, str]:
     instance.folder.mkdir(parents=True, exist_ok=True)
     try:
         with tempfile.TemporaryDirectory(prefix="trial.", dir=instance.folder) as folder:
-            for feature, command in TRIALS.items():
+            for feature, trial in TRIALS.items():
                 tried = subprocess.run(
-                    ["unshare", "--net", "--mount", "sh", "-euc", command],
+                    ["unshare", "--net", "--mount", "sh", "-euc", trial.command],
                     cwd=folder,
                     env=ENVIRONMENT,
                     capture_output=True,
                     text=True,
                 )
                 if tried.returncode != 0:
-                    failed[feature] = (tried.stderr.strip().splitlines() or ["no reason given"])[-1]
+                    failed[feature] = (tried.stderr.strip().splitlines() or ["no reason given"])[0]
     finally:
         with suppress(OSError):  # unless there is more in it than our trial
             instance.folder.rmdir()

@@ -40,7 +40,11 @@ def test_nothing_is_in_the_way_of_a_good_machine() -> None:
             "mount cgroup2",
         ),
         (replace(GOOD, cgroup_error="Read-only file system"), "Read-only", "remount"),
-        (replace(GOOD, failed_trials={"veth": "Unknown type"}), "veth: Unknown type", "modprobe"),
+        (
+            replace(GOOD, failed_trials={"virtual links": "Unknown device type"}),
+            "does not do virtual links: Unknown device type",
+            "modprobe veth",
+        ),
         (
             replace(GOOD, routes={"10.87.3.0/24": "vpn0"}),
             "10.87.0.0/16 is in use: 10.87.3.0/24 by vpn0",
