@@ -1,6 +1,6 @@
 # One command each; CI calls the same. Needs only Debian with make and python3.
 .DEFAULT_GOAL := help
-.PHONY: help dev format lint check test cluster cluster-down shell demo docs bench bench-peers clean
+.PHONY: help dev format lint check test images cluster cluster-down shell demo docs bench bench-peers clean
 bin := .venv/bin
 
 help: ## Show this
@@ -22,8 +22,13 @@ lint: dev
 check: lint ## Format, lint, types, imports, unit tests: a minute
 	$(bin)/pytest -q tests/unit
 
-test: lint ## Everything that `check` does, and all tests, on a real PostgreSQL and Kafka
+test: lint ## Everything that `check` does, and all tests: real PostgreSQL, Kafka, Kubernetes, Spark
+	@dev/setup cluster
 	$(bin)/pytest -q
+
+images: ## Build the images that changed: operator, relay, spark, and PostgreSQL and Kafka for tests
+	@dev/setup cluster
+	@$(bin)/python -m dev.images
 
 cluster: ## A real Kubernetes with the images in it: existing, kind or the built-in node; heals it
 	@dev/setup cluster

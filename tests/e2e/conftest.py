@@ -6,6 +6,7 @@ import pytest
 
 from fixtures.cluster import (
     cluster,
+    images,
     kube,
     namespace,
     pause_image,
@@ -15,6 +16,7 @@ from fixtures.cluster import (
 
 __all__ = [
     "cluster",
+    "images",
     "kube",
     "namespace",
     "pause_image",

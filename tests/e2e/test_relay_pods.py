@@ -1,0 +1,139 @@
+"""Relays as pods, on plain manifests: events flow, a pod dies, a CronJob reaps."""
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from fixtures import workloads
+from fixtures.cluster import Namespace
+
+pytestmark = pytest.mark.timeout(400)
+
+SCRIPTS = Path(__file__).parent / "scripts"
+PARTITIONS = 6
+
+
+class Stage:
+    """PostgreSQL, Kafka and the scripts in one namespace."""
+
+    def __init__(self, namespace: Namespace, images: Mapping[str, str]) -> None:
+        self.namespace = namespace
+        self.images = images
+        namespace.apply(
+            *workloads.postgres(images["postgres"]),
+            *workloads.kafka(images["kafka"]),
+            workloads.config_map("scripts", {p.name: p.read_text() for p in SCRIPTS.glob("*.py")}),
+        )
+        namespace.wait_for_rollout("postgres")
+        namespace.wait_for_rollout("kafka")
+
+    def start_script(self, name: str, script: str, *arguments: object) -> None:
+        self.namespace.apply(
+            workloads.job(
+                name,
+                workloads.script_pod(self.images["relay"], script, *map(str, arguments)),
+            )
+        )
+
+    def finish_script(self, name: str, within: float) -> str:
+        """What it printed last."""
+        self.namespace.wait_for_job(name, within)
+        (pod,) = self.namespace.pods(f"job-name={name}")
+        return self.namespace.logs(pod.metadata.name).strip().splitlines()[-1]
+
+    def make_topic(self) -> None:
+        self.start_script("topic", "topic.py", workloads.TOPIC, PARTITIONS)
+        self.namespace.wait_for_job("topic", 60)
+
+    def arrived(self, count: int) -> dict[str, Any]:
+        self.start_script("consume", "consume.py", workloads.TOPIC, count, 90)
+        told: dict[str, Any] = json.loads(self.finish_script("consume", 120))
+        return told
+
+    def start_relays(self, replicas: int, **settings: Any) -> None:
+        self.namespace.apply(
+            workloads.relay_config(**settings), workloads.relay(self.images["relay"], replicas)
+        )
+        self.namespace.wait_for_rollout("relay", 90)
+
+    def relay_pods(self) -> set[str]:
+        return {pod.metadata.name for pod in self.namespace.pods("app=relay")}
+
+    def sql(self, query: str) -> list[str]:
+        """One string per row, columns separated by `|`."""
+        (server,) = self.namespace.pods("app=postgres")
+        command = ["psql", "-U", "postgres", "-d", "app", "-v", "ON_ERROR_STOP=1", "-Atc", query]
+        return self.namespace.run(server.metadata.name, command).split()
+
+
+@pytest.fixture
+def stage(namespace: Namespace, images: Mapping[str, str]) -> Stage:
+    return Stage(namespace, images)
+
+
+@pytest.mark.parametrize("ordering", ["None", "Key"])
+def test_events_flow_through_two_pods_which_claim_in_their_names(
+    stage: Stage, ordering: str
+) -> None:
+    stage.make_topic()
+    stage.start_relays(2, ordering=ordering, batchSize=50)
+    pods = stage.relay_pods()
+    stage.start_script("emit", "emit.py", 6000, 40, 12)
+    owners: set[str] = set()
+
+    def both_claimed() -> bool:
+        owners.update(
+            stage.sql(
+                "SELECT DISTINCT claimed_by FROM outbox.delivery WHERE claimed_by IS NOT NULL"
+            )
+        )
+        return owners == pods
+
+    stage.namespace.wait(both_claimed, 60, f"claims of both pods {pods}")
+    stage.finish_script("emit", 60)
+    told = stage.arrived(6000)
+    assert told["missing"] == 0
+    if ordering == "Key":
+        assert told["disorder"] == 0
+    assert stage.sql("SELECT DISTINCT state FROM outbox.delivery") == ["PUBLISHED"]
+
+
+def test_oo_32_a_pod_deleted_by_force_under_load_loses_nothing(stage: Stage) -> None:
+    stage.make_topic()
+    stage.start_relays(2, ordering="Key")
+    stage.start_script("emit", "emit.py", 20_000, 100, 20)
+    stage.namespace.wait(
+        lambda: int(stage.sql("SELECT count(*) FROM outbox.event")[0]) > 2000, 60, "some load"
+    )
+    victim = sorted(stage.relay_pods())[0]
+    stage.namespace.kube.core.delete_namespaced_pod(
+        victim, stage.namespace.name, grace_period_seconds=0
+    )
+    stage.finish_script("emit", 90)
+    told = stage.arrived(20_000)
+    assert told["missing"] == 0
+    assert told["disorder"] == 0
+    # What was in flight when it died, at most: a batch of each of its workers.
+    assert told["again"] <= 2 * 2000
+    stage.namespace.wait_for_rollout("relay", 60)
+    assert victim not in stage.relay_pods()
+
+
+def test_a_cron_job_reaps_what_a_vanished_pod_had_claimed(stage: Stage) -> None:
+    stage.make_topic()
+    stage.start_relays(1)
+    stage.namespace.apply(workloads.relay(stage.images["relay"], 0))
+    stage.namespace.wait(lambda: not stage.relay_pods(), 60, "no relay left")
+    stage.sql("SELECT outbox.emit('order.placed', '1'::text)")
+    stage.sql(
+        "SELECT seq FROM outbox.claim("
+        "(SELECT id FROM outbox.relay), 'vanished', 10, interval '1 second', 0, false, true)"
+    )
+    assert stage.sql("SELECT state, claimed_by FROM outbox.delivery") == ["CLAIMED|vanished"]
+    stage.namespace.apply(workloads.reaper(stage.images["relay"]))
+    stage.namespace.wait(
+        lambda: stage.sql("SELECT state FROM outbox.delivery") == ["PENDING"], 120, "the reaper"
+    )

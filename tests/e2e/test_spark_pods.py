@@ -1,0 +1,129 @@
+"""Spark's own Kubernetes scheduler with our image: a driver pod, two executor pods, the outbox."""
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from fixtures import workloads
+from fixtures.cluster import Namespace
+
+pytestmark = pytest.mark.timeout(400)
+
+SCRIPTS = Path(__file__).parent / "scripts"
+ACCOUNT = "spark"
+
+MAY_MAKE_EXECUTORS: list[dict[str, Any]] = [
+    {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": ACCOUNT}},
+    {
+        "apiVersion": "rbac.authorization.k8s.io/v1",
+        "kind": "Role",
+        "metadata": {"name": ACCOUNT},
+        "rules": [
+            {
+                "apiGroups": [""],
+                "resources": ["pods", "services", "configmaps", "persistentvolumeclaims"],
+                "verbs": ["create", "get", "list", "watch", "patch", "delete", "deletecollection"],
+            }
+        ],
+    },
+    {
+        "apiVersion": "rbac.authorization.k8s.io/v1",
+        "kind": "RoleBinding",
+        "metadata": {"name": ACCOUNT},
+        "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": ACCOUNT},
+        "subjects": [{"kind": "ServiceAccount", "name": ACCOUNT}],
+    },
+]
+
+
+def executor_template(image: str) -> str:
+    executor = workloads.container(
+        "spark-kubernetes-executor", image, env=[workloads.DSN_FROM_SECRET]
+    )
+    template = {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {"labels": {"app": "executor"}},
+        "spec": workloads.pod(executor),
+    }
+    return yaml.safe_dump(template)
+
+
+def driver(image: str, namespace: str) -> dict[str, Any]:
+    conf = {
+        "spark.executor.instances": "2",
+        "spark.executor.cores": "1",
+        "spark.executor.memory": "512m",
+        "spark.kubernetes.container.image": image,
+        "spark.kubernetes.container.image.pullPolicy": "IfNotPresent",
+        "spark.kubernetes.namespace": namespace,
+        "spark.kubernetes.driver.pod.name": "$(POD_NAME)",
+        "spark.kubernetes.executor.podTemplateFile": "/scripts/executor.yaml",
+        "spark.kubernetes.authenticate.driver.serviceAccountName": ACCOUNT,
+        "spark.kubernetes.executor.deleteOnTermination": "false",
+        "spark.driver.host": "$(POD_IP)",
+        "spark.scheduler.minRegisteredResourcesRatio": "1.0",
+        "spark.ui.enabled": "false",
+    }
+    words = [word for name, value in conf.items() for word in ("--conf", f"{name}={value}")]
+    runs = workloads.container(
+        "driver",
+        image,
+        args=[
+            "driver",
+            "--master",
+            "k8s://https://kubernetes.default.svc",
+            *words,
+            "/scripts/count_on_spark.py",
+        ],
+        env=[
+            workloads.DSN_FROM_SECRET,
+            {"name": "POD_NAME", "valueFrom": {"fieldRef": {"fieldPath": "metadata.name"}}},
+            {"name": "POD_IP", "valueFrom": {"fieldRef": {"fieldPath": "status.podIP"}}},
+            {"name": "SPARK_DRIVER_BIND_ADDRESS", "value": "$(POD_IP)"},
+        ],
+        volumeMounts=[{"name": "scripts", "mountPath": "/scripts"}],
+    )
+    spec = workloads.pod(
+        runs,
+        volumes=[{"name": "scripts", "configMap": {"name": "scripts"}}],
+        serviceAccountName=ACCOUNT,
+    )
+    return workloads.job("count", {**spec, "automountServiceAccountToken": True})
+
+
+def test_two_executor_pods_read_the_outbox(namespace: Namespace, images: Mapping[str, str]) -> None:
+    scripts = {path.name: path.read_text() for path in SCRIPTS.glob("*.py")}
+    namespace.apply(
+        *workloads.postgres(images["postgres"]),
+        *MAY_MAKE_EXECUTORS,
+        workloads.config_map(
+            "scripts", {**scripts, "executor.yaml": executor_template(images["spark"])}
+        ),
+    )
+    namespace.wait_for_rollout("postgres")
+    migrate = workloads.container(
+        "main", images["relay"], args=["migrate"], env=[workloads.DSN_FROM_SECRET]
+    )
+    namespace.apply(workloads.job("migrate", workloads.pod(migrate)))
+    namespace.wait_for_job("migrate")
+    namespace.apply(
+        workloads.job("emit", workloads.script_pod(images["relay"], "emit.py", "3000", "10", "0"))
+    )
+    namespace.wait_for_job("emit", 60)
+
+    namespace.apply(driver(images["spark"], namespace.name))
+    namespace.wait_for_job("count", 240)
+
+    (drove,) = namespace.pods("job-name=count")
+    told = json.loads(namespace.logs(drove.metadata.name).strip().splitlines()[-1])
+    executors = namespace.pods("app=executor")
+    assert told["events"] == 3000
+    assert told["executors"] == sorted(pod.metadata.name for pod in executors)
+    assert len(told["executors"]) == 2
+    for pod in executors:  # so they go when the driver goes
+        assert [owner.name for owner in pod.metadata.owner_references] == [drove.metadata.name]
