@@ -24,6 +24,8 @@ check: lint ## Format, lint, types, imports, unit tests: a minute
 
 test: lint ## Everything that `check` does, and all tests: real PostgreSQL, Kafka, Kubernetes, Spark
 	@dev/setup cluster
+	@$(bin)/python -m dev.cluster prepare
+	@$(bin)/python -m dev.images
 	$(bin)/pytest -q
 
 images: ## Build the images that changed: operator, relay, spark, and PostgreSQL and Kafka for tests

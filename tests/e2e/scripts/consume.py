@@ -24,7 +24,8 @@ while len(seen) < count and time.monotonic() < until:
         if message.error():
             raise SystemExit(str(message.error()))
         value, key = message.value(), message.key()
-        assert value is not None and key is not None
+        assert value is not None
+        assert key is not None
         number = int(value)
         if number in seen:
             again += 1
