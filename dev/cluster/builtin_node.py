@@ -31,6 +31,7 @@ from .supervision import Supervisor, is_well
 from .tiny_image import PAUSE
 
 CLONE = Path(__file__).resolve().parents[2]
+PASSES = 5
 DIGEST = "outbox-operator/digest"
 """The label by which containerd tells us what it has."""
 
@@ -142,15 +143,25 @@ class BuiltInNode:
             say(f"started again: {', '.join(healed)} ({time.monotonic() - begin:.1f} s)")
 
     def _bring_up(self) -> list[str]:
-        supervisor, started, begin = self._supervisor(), list[str](), time.time()
-        # Twice, because the death of one may take another with it while we look elsewhere.
-        for _ in range(2):
-            for number, stage in enumerate(stages(self.instance)):
-                started += supervisor.bring_up(stage)
-                if number == 0:
-                    self.load([binaries.tiny(PAUSE)])
-        since = begin if "kubelet" in started else 0
+        begin = time.time()
+        healed: list[str] = []
+        # Until nothing is left to do: the controllers end when they lose the API server, which
+        # may be after we looked at them.
+        for _ in range(PASSES):
+            if not (started := self._one_pass()):
+                break
+            healed += started
+        since = begin if "kubelet" in healed else 0
         wait_until_ready(self.instance, self.folder / "pki", since)
+        return healed
+
+    def _one_pass(self) -> list[str]:
+        supervisor = self._supervisor()
+        first, *others = stages(self.instance)
+        started = supervisor.bring_up(first)
+        self.load([binaries.tiny(PAUSE)])
+        for stage in others:
+            started += supervisor.bring_up(stage)
         return started
 
     def _furnish(self, programs: Path) -> None:
