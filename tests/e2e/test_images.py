@@ -7,6 +7,7 @@ Without a cluster: see `fixtures.image_roots`. Needs root, as building without D
 import json
 import os
 import re
+import shutil
 import signal
 import stat
 import subprocess
@@ -17,6 +18,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
+from urllib.request import Request, urlopen
 
 import psycopg
 import pytest
@@ -25,13 +27,13 @@ from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
 from fixtures.image_roots import Root, programs, unpack
-from images.build import Image, built
+from images.build import Image, built, pushed
 from images.cache import folder
 from images.engines import choose
 from images.handed import Handed, handed
 from images.orders import Order
 from images.recipes import recipes, version
-from services.process import free_port
+from services.process import accepts, free_port
 from services.waiting import wait_until
 
 pytestmark = [
@@ -220,6 +222,36 @@ def test_a_secret_reaches_the_build_and_not_the_image(
     content = archive.read_bytes()
     assert b"reached" in content
     assert b"canary-in" not in content
+
+
+# A registry ----------------------------------------------------------------------------------
+
+REGISTRY = """
+version: 0.1
+storage: {filesystem: {rootdirectory: %s}}
+http: {addr: "127.0.0.1:%d"}
+"""
+
+
+@pytest.mark.skipif(not shutil.which("docker-registry"), reason="apt-get install docker-registry")
+def test_images_are_pushed_to_a_registry(images: dict[str, Image], tmp_path: Path) -> None:
+    port = free_port()
+    config = tmp_path / "config.yml"
+    config.write_text(REGISTRY % (tmp_path / "registry", port))
+    log = (tmp_path / "log").open("w")
+    server = subprocess.Popen(["docker-registry", "serve", config], stdout=log, stderr=log)
+    try:
+        wait_until(lambda: accepts(port), 20, "the registry")
+        (target,) = pushed([images["postgres"]], f"127.0.0.1:{port}/team")
+        assert target == f"127.0.0.1:{port}/team/outbox-dev-postgres:{version()}"
+        manifest = f"http://127.0.0.1:{port}/v2/team/outbox-dev-postgres/manifests/{version()}"
+        accept = {"Accept": "application/vnd.docker.distribution.manifest.v2+json"}
+        with urlopen(Request(manifest, headers=accept)) as answer:
+            assert json.load(answer)["config"]["digest"] == images["postgres"].digest
+    finally:
+        server.terminate()
+        server.wait(10)
+        log.close()
 
 
 # Python --------------------------------------------------------------------------------------
