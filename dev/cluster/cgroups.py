@@ -108,6 +108,10 @@ class Cgroup:
         while not self._try_to_remove():
             if time.monotonic() > deadline:
                 raise ClusterError(f"cgroup {self.name} cannot be removed")
+            # A component whose starter was killed may join only now, after all were dead. Once the
+            # group is gone it cannot, and ends.
+            for pid in self.processes():
+                self._kill_one(pid)
             time.sleep(0.02)  # the last process is dead, but not yet buried
 
     def _try_to_remove(self) -> bool:
