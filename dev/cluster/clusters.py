@@ -11,6 +11,7 @@ from typing import Protocol
 from . import binaries
 from .builtin_node import BuiltInNode
 from .choice import choose, look
+from .errors import ClusterError
 from .existing_cluster import ExistingCluster
 from .image import Image
 from .instance import from_environment
@@ -50,6 +51,8 @@ def chosen(environ: Mapping[str, str], loudly: bool = False) -> Cluster:
 
 
 def exports(cluster: Cluster, environ: Mapping[str, str]) -> dict[str, str]:
+    if not isinstance(cluster, ExistingCluster) and not cluster.kubeconfig.exists():
+        raise ClusterError("there is no cluster", "make cluster")
     exported = {
         "KUBECONFIG": str(cluster.kubeconfig),
         "PATH": f"{binaries.client()}:{environ.get('PATH', '')}",
