@@ -125,7 +125,10 @@ def test_oo_63_em_20_a_failure_is_in_the_log_with_id_and_trace_and_without_paylo
     log = relay.log.read_text()
     assert "TOPSECRET" not in log
     assert "hunter2" not in log
-    assert outbox.event(dead[0]["event_ids"][0])["state"] == "DEAD"
+    # The line tells the verdict; it is written down with the next claim.
+    wait_until(
+        lambda: outbox.event(dead[0]["event_ids"][0])["state"] == "DEAD", 10, "it is written down"
+    )
 
 
 def test_a_notification_wakes_an_idle_relay(
