@@ -137,6 +137,25 @@ def test_oo_18_a_claim_is_in_seq_order_within_each_key(outbox: Outbox, ordered: 
     assert len(claims) == 60
 
 
+@pytest.mark.parametrize("limit", [1, 3, 5, 100])
+def test_em_18_events_whose_time_has_come_do_not_overtake_what_is_still_in_line(
+    outbox: Outbox, ordered: int, limit: int
+) -> None:
+    """The relay was away for longer than the producer's delay."""
+    soon = outbox.value("SELECT now() + interval '1 h'")
+    for i in range(20):
+        outbox.emit(ordering_key="k", available_at=soon if 3 <= i < 9 or i == 15 else None)
+    outbox.sql("UPDATE outbox.delivery SET available_at = now() WHERE hold = 'TIME'")
+    holder = Holder(outbox, ordered)
+    seqs = []
+    for _ in range(100):
+        if claims := holder.claim(limit=limit):
+            seqs += [c.seq for c in claims]
+            outbox.publish(ordered, claims)
+    assert seqs == sorted(seqs)
+    assert len(seqs) == 20
+
+
 def test_lc_24_oo_10_a_lane_has_one_holder(outbox: Outbox, ordered: int) -> None:
     one, two = Holder(outbox, ordered, 128), Holder(outbox, ordered, 200, "pod-2")
     assert len(one.lanes) + len(two.lanes) == LANES

@@ -115,6 +115,7 @@ CREATE FUNCTION outbox.choose_ordered(
 DECLARE
     some_wait boolean;
     behind tid[];
+    early tid[];
 BEGIN
     IF release AND EXISTS (SELECT 1 FROM outbox.delivery d
                             WHERE d.relay_id = relay AND d.hold = 'KEY') THEN
@@ -149,14 +150,29 @@ BEGIN
     END IF;
     some_wait := EXISTS (SELECT 1 FROM outbox.delivery d
                           WHERE d.relay_id = relay AND d.hold <> 'NONE' AND d.key_hash IS NOT NULL);
-    WITH due AS MATERIALIZED (
-        SELECT d.ctid, d.seq, d.key_hash, d.crashes, d.hold, d.bytes FROM outbox.delivery d
+    WITH ready AS MATERIALIZED (
+        SELECT d.ctid, d.seq, d.lane, d.key_hash, d.crashes, d.hold, d.bytes
+          FROM outbox.delivery d
          WHERE d.relay_id = relay AND d.state = 'PENDING'
            AND d.hold = CASE WHEN suspects THEN 'SUSPECT' ELSE 'TIME' END::outbox.hold
            AND d.hold IN ('TIME', 'SUSPECT')
            AND d.available_at <= now() AND d.lane = ANY (lanes)
          ORDER BY d.available_at, d.seq
          LIMIT CASE WHEN suspects THEN least(row_limit, 50) ELSE row_limit END
+    ), front AS MATERIALIZED (  -- the first in line of each of their lanes
+        SELECT l.lane, f.seq FROM (SELECT DISTINCT r.lane FROM ready r WHERE NOT suspects) l,
+            LATERAL (SELECT d.seq FROM outbox.delivery d
+                      WHERE d.relay_id = relay AND d.lane = l.lane
+                        AND d.state = 'PENDING' AND d.hold = 'NONE' AND d.seq > floor
+                      ORDER BY d.seq LIMIT 1) f
+    ), early AS MATERIALIZED (
+        -- The time that its producer set for it has come, and earlier events of its key may still
+        -- be in line: it goes there too. (Not below the watermark: that is below who is first.)
+        SELECT r.ctid, r.seq FROM ready r, front f
+         WHERE r.key_hash IS NOT NULL AND f.lane = r.lane AND f.seq < r.seq
+    ), due AS MATERIALIZED (
+        SELECT r.ctid, r.seq, r.key_hash, r.crashes, r.hold, r.bytes FROM ready r
+         WHERE r.seq NOT IN (SELECT e.seq FROM early e)
     ), line AS (
         SELECT l.* FROM unnest(lanes) AS own (lane), LATERAL (
             SELECT d.ctid, d.seq, d.key_hash, d.crashes, d.hold, d.bytes FROM outbox.delivery d
@@ -192,8 +208,9 @@ BEGIN
              ELSE array_agg(j.ctid ORDER BY j.seq) FILTER (WHERE NOT j.waits AND j.crashes < 2)
            END,
            array_agg(j.ctid) FILTER (WHERE j.waits AND j.hold <> 'SUSPECT'),
+           (SELECT array_agg(e.ctid) FROM early e),
            (SELECT min(l.seq) FROM line l)
-      INTO chosen, behind, line_from
+      INTO chosen, behind, early, line_from
       FROM judged j
      -- again, in the same view of the database in which the candidates were found
      WHERE NOT EXISTS (SELECT 1 FROM outbox.unmatched u
@@ -201,6 +218,10 @@ BEGIN
     IF behind IS NOT NULL THEN  -- out of the line, so that nobody steps over them again and again
         UPDATE outbox.delivery d SET hold = 'KEY'
          WHERE d.ctid = ANY (behind) AND d.state = 'PENDING';
+    END IF;
+    IF early IS NOT NULL THEN
+        UPDATE outbox.delivery d SET hold = 'NONE'
+         WHERE d.ctid = ANY (early) AND d.state::text = 'PENDING';  -- as text: see release_keys
     END IF;
 END $$;
 
