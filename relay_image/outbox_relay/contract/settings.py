@@ -156,8 +156,8 @@ class RetryPolicy(Settings):
 
 class Polling(Settings):
     shortest: Annotated[Duration, Field(ge=timedelta(milliseconds=1))] = timedelta(milliseconds=2)
-    """Pause after a look that found nothing, while events trickle in. None after one that found
-    some."""
+    """Pause between looks while events trickle in: each look costs the database about the same for
+    one event as for fifty. None while there is more to do than a trickle."""
     longest: Annotated[Duration, Field(ge=timedelta(milliseconds=10))] = timedelta(seconds=3)
     """Pause when nothing has come for a while: an idle relay costs 20 statements a minute."""
 

@@ -95,6 +95,8 @@ class Worker:
         if 2 * len(batch) >= limit:  # in order, or of large events, a batch may not be full
             context.crew.wake()
         self._done = self._publish(batch)
+        if breath := self._pace.breath(len(batch), limit):
+            context.stopping.wait(breath)
 
     # Claim and finalise ---------------------------------------------------------------------
 

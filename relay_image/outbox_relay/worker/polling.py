@@ -13,9 +13,12 @@ SILENCE_SHARE = 0.1
 """The pause is a tenth of the silence so far: what comes after a second of silence waits for a
 tenth of a second, what comes after half a minute for three."""
 
+TRICKLE_SHARE = 0.1
+"""Of a full batch. A round costs the database about the same for one event as for fifty."""
+
 
 class Pace:
-    """How long to pause after a look that found nothing."""
+    """How long to pause after a look that found nothing, or little."""
 
     def __init__(self, shortest: float, longest: float, clock: Callable[[], float]) -> None:
         self._shortest = shortest
@@ -29,6 +32,11 @@ class Pace:
     def pause(self) -> float:
         silence = self._clock() - self._last
         return min(self._longest, max(self._shortest, silence * SILENCE_SHARE))
+
+    def breath(self, found: int, limit: int) -> float:
+        """While events trickle in, a round that waits a moment serves more of them; where more
+        than a trickle waits, a pause would only cost speed."""
+        return self._shortest if found < limit * TRICKLE_SHARE else 0.0
 
 
 class Share(NamedTuple):

@@ -65,6 +65,11 @@ def test_an_idle_relay_looks_20_times_a_minute() -> None:
     assert looks == 20
 
 
+@pytest.mark.parametrize(("found", "pause"), [(1, 0.002), (199, 0.002), (200, 0.0), (2000, 0.0)])
+def test_a_trickle_gets_a_breath_and_a_backlog_none(found: int, pause: float) -> None:
+    assert Pace(0.002, 3.0, Clock()).breath(found, limit=2000) == pause
+
+
 # Crew ---------------------------------------------------------------------------------------
 
 
