@@ -14,7 +14,8 @@ from pathlib import Path
 from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient
 
-from services.process import Server, ServerError, accepts, free_port
+from services.process import Server, ServerError, accepts, are_stopped, free_port
+from services.waiting import wait_until
 
 HERE = Path(__file__).resolve().parent.parent / "kafka"
 HEAP = "512m"
@@ -76,6 +77,8 @@ class Kafka(Server):
     def pause(self) -> None:
         """Freeze it: connections stay open and nobody answers."""
         os.kill(self.pid, signal.SIGSTOP)
+        # The signal is sent, not yet obeyed: a thread on another core may answer once more.
+        wait_until(lambda: are_stopped(self.pid), 10, "all threads of Kafka stand still")
 
     def resume(self) -> None:
         os.kill(self.pid, signal.SIGCONT)

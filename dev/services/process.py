@@ -191,6 +191,12 @@ def is_alive(pid: int) -> bool:
     return state not in ("", "Z", "X")
 
 
+def are_stopped(pid: int) -> bool:
+    """Has each thread of the process obeyed a SIGSTOP?"""
+    threads = (int(entry.name) for entry in Path(f"/proc/{pid}/task").iterdir())
+    return all(_state_and_parent(thread)[0] in ("T", "") for thread in threads)
+
+
 def _descendants(pid: int) -> list[int]:
     pids = [int(entry.name) for entry in Path("/proc").glob("[0-9]*")]
     parents = {pid: _state_and_parent(pid)[1] for pid in pids}

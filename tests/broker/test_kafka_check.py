@@ -30,6 +30,7 @@ def test_a_broker_that_answers_and_a_topic_that_is_there_are_fine(
     assert "fail" not in {level for level, _ in findings}
 
 
+@pytest.mark.usefixtures("impatient")
 def test_a_broker_that_does_not_answer_fails_with_the_reason() -> None:
     settings = KafkaSettings(bootstrap_servers=f"127.0.0.1:{free_port()}")
     ((level, text),) = check_kafka(settings, ["orders"])

@@ -58,6 +58,7 @@ def test_events_go_through_tls_and_sasl(
     assert [m.value for m in consume(topic, 1)] == [b"secret"]
 
 
+@pytest.mark.usefixtures("impatient")
 def test_oo_27_a_wrong_password_is_an_outage_that_names_the_cause_and_not_the_password(
     topic: str,
     listener: SecureListener,
@@ -110,6 +111,7 @@ def test_a_password_that_was_corrected_is_used_without_a_restart(
     assert isinstance(publisher.publish([make_claim()])[0], Acked)
 
 
+@pytest.mark.usefixtures("impatient")
 def test_a_certificate_that_nobody_trusts_is_named(
     topic: str, listener: SecureListener, sasl: Sasl, make_publisher: MakePublisher
 ) -> None:
