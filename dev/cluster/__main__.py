@@ -18,6 +18,7 @@ Environment:
 
 import os
 import shlex
+import signal
 import sys
 from collections.abc import Iterator, Mapping
 
@@ -30,42 +31,51 @@ from .progress import say
 
 def main(arguments: list[str]) -> int:
     try:
-        match arguments:
-            case ["prepare"]:
-                chosen(os.environ, loudly=True).prepare()
-                binaries.client()
-            case ["up"]:
-                cluster = chosen(os.environ, loudly=True)
-                cluster.prepare()
-                binaries.client()  # now, when waiting is expected, not at the first kubectl
-                cluster.up()
-                cluster.load(built_images())
-                say("next: make shell, for kubectl and helm on it")
-            case ["down", *options] if set(options) <= {"--any-owner"}:
-                chosen(os.environ, loudly=True).down(any_owner=bool(options))
-            case ["status"]:
-                return 0 if chosen(os.environ).status() else 1
-            case ["env"]:
-                for name, value in exports(chosen(os.environ), os.environ).items():
-                    print(f"export {name}={shlex.quote(value)}")
-            case ["shell"]:
-                shell = os.environ.get("SHELL") or "/bin/sh"
-                become([shell], exports(chosen(os.environ), os.environ))
-            case ["kubectl" | "helm" as name, *rest]:
-                exported = exports(chosen(os.environ), os.environ)
-                become([str(binaries.client() / name), *rest], exported)
-            case _:
-                print(__doc__, file=sys.stderr)
-                return 2
+        code = run(arguments)
+        sys.stdout.flush()  # now: when Python ends it is too late to say anything about it
+        return code
     except ClusterError as error:
         say(str(error))
         return 1
     except PermissionError as error:
         say(f"{error}\n  the built-in node is root's: use sudo")
         return 1
+    except BrokenPipeError:  # of a reader that has seen enough, as in `status | head -1`
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # for what is still unsaid
+        return 128 + signal.SIGPIPE
     except KeyboardInterrupt:
         say("interrupted")
         return 130
+
+
+def run(arguments: list[str]) -> int:
+    match arguments:
+        case ["prepare"]:
+            chosen(os.environ, loudly=True).prepare()
+            binaries.client()
+        case ["up"]:
+            cluster = chosen(os.environ, loudly=True)
+            cluster.prepare()
+            binaries.client()  # now, when waiting is expected, not at the first kubectl
+            cluster.up()
+            cluster.load(built_images())
+            say("next: make shell, for kubectl and helm on it")
+        case ["down", *options] if set(options) <= {"--any-owner"}:
+            chosen(os.environ, loudly=True).down(any_owner=bool(options))
+        case ["status"]:
+            return 0 if chosen(os.environ).status() else 1
+        case ["env"]:
+            for name, value in exports(chosen(os.environ), os.environ).items():
+                print(f"export {name}={shlex.quote(value)}")
+        case ["shell"]:
+            shell = os.environ.get("SHELL") or "/bin/sh"
+            become([shell], exports(chosen(os.environ), os.environ))
+        case ["kubectl" | "helm" as name, *rest]:
+            exported = exports(chosen(os.environ), os.environ)
+            become([str(binaries.client() / name), *rest], exported)
+        case _:
+            print(__doc__, file=sys.stderr)
+            return 2
     return 0
 
 

@@ -14,7 +14,7 @@ import shutil
 import subprocess
 import tempfile
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from . import tiny_image, toolchain
@@ -27,6 +27,8 @@ KIND = "v0.31.0"
 """Its default node image is Kubernetes 1.35, the minor version of the built-in node."""
 
 GIGABYTE = 1 << 30
+KEPT = 2
+"""Of each program: this one, and the one of the branch that one comes back to."""
 
 
 def cache() -> Path:
@@ -128,6 +130,8 @@ def _cached(
 ) -> Path:
     folder = cache() / f"{name}-{input_hash(inputs)}"
     if folder.exists():
+        with suppress(PermissionError):  # it may be root's, and we want but kubectl
+            folder.touch()  # `_prune` goes by when it was last wanted
         return folder
     cache().mkdir(parents=True, exist_ok=True)
     with _alone(cache() / "build.lock"):
@@ -142,9 +146,17 @@ def _cached(
             log.unlink()
             partial.chmod(0o755)
             partial.rename(folder)
+            _prune(name)
         finally:
             shutil.rmtree(partial, ignore_errors=True)
     return folder
+
+
+def _prune(name: str) -> None:
+    """A node that runs has its own link to what is dropped here."""
+    found = sorted(cache().glob(f"{name}-*/"), key=lambda path: path.stat().st_mtime)
+    for old in found[:-KEPT]:
+        shutil.rmtree(old)
 
 
 def _go_build(into: Path, *packages: str) -> None:

@@ -69,7 +69,7 @@ class Supervisor:
         self._pids.mkdir(exist_ok=True)
         self._logs.mkdir(exist_ok=True)
         with (self._logs / f"{component.name}.log").open("ab") as log:
-            process = subprocess.Popen(
+            process = LeftRunning(
                 ["sh", "-c", JOIN, self._cgroup_procs, *self._enter, *component.command],
                 cwd="/",
                 env=ENVIRONMENT,
@@ -80,7 +80,6 @@ class Supervisor:
             )
         # Written before anything can fail: what has been started can always be found again.
         (self._pids / component.name).write_text(f"{process.pid} {start_time(process.pid) or 0}\n")
-        _children.append(process)
 
     def _wait_until_well(self, component: Component, deadline: float) -> None:
         while not is_well(component):
@@ -115,8 +114,11 @@ class Supervisor:
             time.sleep(INTERVAL)
 
 
-_children: list[subprocess.Popen[bytes]] = []
-"""Kept, else Python warns of children that we mean to leave running."""
+class LeftRunning(subprocess.Popen[bytes]):
+    """A child that is meant to run on: Python would warn of one that is forgotten."""
+
+    def __del__(self) -> None:
+        pass
 
 
 def start_time(pid: int) -> int | None:

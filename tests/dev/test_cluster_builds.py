@@ -1,5 +1,6 @@
 """What a cached build depends on, what a failed one leaves, and what is packed from it."""
 
+import os
 from pathlib import Path
 
 import pytest
@@ -51,6 +52,28 @@ def test_a_failed_build_leaves_nothing_in_the_cache(
     with pytest.raises(ClusterError, match=r"no such module\n[^$]*GOPROXY"):
         binaries.client()
     assert [path.name for path in binaries.cache().iterdir()] == ["build.lock"]
+
+
+def test_of_each_program_the_two_wanted_last_are_kept(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    go = tmp_path / "bin" / "go"
+    go.parent.mkdir()
+    go.write_text("#!/bin/sh\necho go1.99\n")
+    go.chmod(0o755)
+    monkeypatch.setenv("PATH", str(go.parent), prepend=":")
+
+    def wanted(version: str) -> Path:
+        monkeypatch.setattr(binaries, "KIND", version)
+        return binaries.client()
+
+    first, second = wanted("v1"), wanted("v2")
+    for folder in (first, second):
+        os.utime(folder, (0, 0))
+    assert wanted("v1") == first
+    third = wanted("v3")
+    assert {path for path in binaries.cache().iterdir() if path.is_dir()} == {first, third}
 
 
 def test_a_go_that_is_too_old_and_no_pypi_are_told(

@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from cluster import builtin_node, cgroups
+from cluster import builtin_node, cgroups, supervision
 from cluster.builtin_node import BuiltInNode
 from cluster.clusters import Cluster
 from cluster.components import Component, stages
@@ -107,6 +107,24 @@ def test_up_twice_is_up_once(node: BuiltInNode) -> None:
     assert node.status()
 
 
+def test_a_reader_that_has_seen_enough_is_no_error(node: BuiltInNode) -> None:
+    read, write = os.pipe()
+    os.close(read)
+    try:
+        asked = subprocess.run(
+            [sys.executable, "-m", "dev.cluster", "status"],
+            cwd=builtin_node.CLONE,
+            env={**os.environ, "OUTBOX_CLUSTER": "node", "OUTBOX_CLUSTER_INSTANCE": INSTANCE.name},
+            stdout=write,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+    finally:
+        os.close(write)
+    assert asked.stderr == ""
+    assert asked.returncode == 128 + signal.SIGPIPE
+
+
 @pytest.mark.parametrize("name", [c.name for stage in stages(INSTANCE) for c in stage])
 def test_a_killed_component_is_healed_and_no_other_touched(node: BuiltInNode, name: str) -> None:
     before = pids(INSTANCE)
@@ -120,7 +138,8 @@ def test_a_killed_component_is_healed_and_no_other_touched(node: BuiltInNode, na
     assert node.status()
 
 
-def test_a_hung_component_is_healed(node: BuiltInNode) -> None:
+def test_a_hung_component_is_healed(node: BuiltInNode, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(supervision, "HUNG_AFTER", 5.0)
     before = pids(INSTANCE)
     os.kill(before["kube-scheduler"], signal.SIGSTOP)
     node.up()

@@ -1,0 +1,41 @@
+"""Components are processes that outlive the program that started them."""
+
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+from cluster.supervision import start_time
+from services.process import free_port
+from services.waiting import wait_until
+
+PROGRAM = """
+import sys
+from pathlib import Path
+from cluster.components import Component
+from cluster.supervision import Supervisor
+
+folder, port = Path(sys.argv[1]), sys.argv[2]
+serve = (sys.executable, "-m", "http.server", "--bind", "127.0.0.1", "--directory", folder, port)
+server = Component("server", tuple(map(str, serve)), f"http://127.0.0.1:{port}/")
+print(Supervisor(folder, [], folder / "cgroup.procs").bring_up([server]))
+"""
+
+
+def test_a_component_is_left_running_without_a_warning(tmp_path: Path) -> None:
+    starter = subprocess.run(
+        [sys.executable, "-W", "error", "-c", PROGRAM, str(tmp_path), str(free_port())],
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    pid, began = map(int, (tmp_path / "pids" / "server").read_text().split())
+    try:
+        assert (starter.stdout, starter.stderr) == ("['server']\n", "")
+        assert start_time(pid) == began
+        assert int((tmp_path / "cgroup.procs").read_text()) == pid
+        assert Path(f"/proc/{pid}/cwd").readlink() == Path("/")
+    finally:
+        os.kill(pid, signal.SIGKILL)
+    wait_until(lambda: start_time(pid) is None, 10, "its end")
