@@ -134,6 +134,7 @@ def test_a_cron_job_reaps_what_a_vanished_pod_had_claimed(stage: Stage) -> None:
     )
     assert stage.sql("SELECT state, claimed_by FROM outbox.delivery") == ["CLAIMED|vanished"]
     stage.namespace.apply(workloads.reaper(stage.images["relay"]))
+    stage.namespace.make_due("reaper")
     stage.namespace.wait(
-        lambda: stage.sql("SELECT state FROM outbox.delivery") == ["PENDING"], 120, "the reaper"
+        lambda: stage.sql("SELECT state FROM outbox.delivery") == ["PENDING"], 60, "the reaper"
     )

@@ -125,6 +125,7 @@ def test_careless_settings_are_warned_of(outbox: Outbox, cli: Cli) -> None:
     assert levels(document)["durability"] == "warn"
 
 
+@pytest.mark.usefixtures("impatient")
 def test_a_pooler_is_noticed_and_stands_in_the_way_of_notify_only(
     outbox: Outbox, cli: Cli, pgbouncer: PgBouncer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -174,6 +175,7 @@ def test_check_waits_until_it_passes(outbox: Outbox, cli: Cli) -> None:
     repair.join()
 
 
+@pytest.mark.usefixtures("impatient")
 def test_a_broker_that_does_not_answer_fails(outbox: Outbox, cli: Cli, tmp_path: Path) -> None:
     document = cli.json("check", "--config", config(tmp_path), code=1)
     assert levels(document)["kafka"] == "fail"

@@ -7,6 +7,7 @@ Two million finished deliveries, and what is looked for is never found by readin
 import json
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
@@ -32,24 +33,8 @@ def large(postgres: Postgres, migrated_template: str) -> Iterator[Outbox]:
         " 'k' || i %% 5000 FROM generate_series(1, %s) i",
         FINISHED // 10,
     )
-    for relay, lane, key in ((ids[0], "-1", "NULL"), (ids[1], "seq & 63", "seq & 1023")):
-        box.sql(
-            "INSERT INTO outbox.delivery (relay_id, seq, lane, key_hash, available_at)"
-            f" SELECT {relay}, seq, {lane}, {key}, now() FROM generate_series(1, %s) seq",
-            FINISHED // 2,
-        )
-        box.sql(
-            "UPDATE outbox.delivery SET state = 'CLAIMED', attempts = 1, claimed_at = now(),"
-            f" claimed_by = 'x', claim_token = 1, lease_until = now() WHERE relay_id = {relay}"
-        )
-        box.sql(
-            "UPDATE outbox.delivery SET"
-            " state = CASE WHEN seq %% 100000 = 0 THEN 'DEAD'::outbox.state ELSE 'PUBLISHED' END,"
-            " published_at = CASE WHEN seq %% 100000 = 0 THEN NULL"
-            " ELSE now() END, claimed_at = NULL, claimed_by = NULL, claim_token = NULL,"
-            " lease_until = NULL WHERE relay_id = %s",
-            relay,
-        )
+    with ThreadPoolExecutor() as both:
+        list(both.map(finish_many, [box, box], ids, ["-1", "seq & 63"], ["NULL", "seq & 1023"]))
     box.sql("UPDATE outbox.relay SET event_types = '{*}', patterns = NULL")
     box.sql("SELECT setval('outbox.event_seq', %s)", FINISHED)
     box.sql("VACUUM ANALYZE outbox.delivery")
@@ -57,6 +42,27 @@ def large(postgres: Postgres, migrated_template: str) -> Iterator[Outbox]:
     yield box
     box.close()
     postgres.drop_database("large")
+
+
+def finish_many(box: Outbox, relay: int, lane: str, key: str) -> None:
+    with box.connect(autocommit=True) as conn:
+        conn.execute("SET synchronous_commit = off")
+        conn.execute(
+            "INSERT INTO outbox.delivery (relay_id, seq, lane, key_hash, available_at)"
+            f" SELECT {relay}, seq, {lane}, {key}, now()"
+            f" FROM generate_series(1, {FINISHED // 2}) seq"
+        )
+        conn.execute(
+            "UPDATE outbox.delivery SET state = 'CLAIMED', attempts = 1, claimed_at = now(),"
+            f" claimed_by = 'x', claim_token = 1, lease_until = now() WHERE relay_id = {relay}"
+        )
+        conn.execute(
+            "UPDATE outbox.delivery SET"
+            " state = CASE WHEN seq % 100000 = 0 THEN 'DEAD'::outbox.state ELSE 'PUBLISHED' END,"
+            " published_at = CASE WHEN seq % 100000 = 0 THEN NULL ELSE now() END,"
+            " claimed_at = NULL, claimed_by = NULL, claim_token = NULL, lease_until = NULL"
+            f" WHERE relay_id = {relay}"
+        )
 
 
 def nodes(plan: dict[str, Any]) -> Iterator[dict[str, Any]]:
