@@ -23,6 +23,10 @@ from services.waiting import INTERVAL, wait_until
 UNPRIVILEGED = "postgres"
 """Whom servers that refuse to be root run as; Debian's PostgreSQL brings this user along."""
 
+MEMORY = Path("/dev/shm")
+PLENTY = 8 << 30
+"""Twice what the largest tests take."""
+
 
 class ServerError(RuntimeError):
     """A server is not installed, did not come up, or is not running."""
@@ -164,11 +168,37 @@ class Server(ABC):
 
 
 @contextmanager
-def scratch() -> Iterator[Path]:
-    """A folder that goes away, and that the unprivileged user may enter (pytest's may not be)."""
-    with tempfile.TemporaryDirectory(prefix="outbox-", ignore_cleanup_errors=True) as folder:
+def scratch(in_memory: bool = False) -> Iterator[Path]:
+    """
+    A folder that goes away, and that the unprivileged user may enter (pytest's may not be).
+
+    `in_memory`: if there is plenty of it, else on the disk as usual.
+    """
+    place = MEMORY if in_memory and _free_memory() > PLENTY else None
+    if place:
+        _sweep(place)
+    with tempfile.TemporaryDirectory(
+        prefix=f"outbox-{os.getpid()}-", dir=place, ignore_cleanup_errors=True
+    ) as folder:
         os.chmod(folder, 0o755)
         yield Path(folder)
+
+
+def _sweep(place: Path) -> None:
+    """What killed owners left behind: memory that nobody would get back."""
+    for folder in place.glob("outbox-[0-9]*-*"):
+        if not is_alive(int(folder.name.split("-")[1])):
+            shutil.rmtree(folder, ignore_errors=True)
+
+
+def _free_memory() -> int:
+    """What files in memory may take; 0 where there is no such place."""
+    try:
+        told = Path("/proc/meminfo").read_text().splitlines()
+        (available,) = (int(line.split()[1]) for line in told if line.startswith("MemAvailable:"))
+        return min(shutil.disk_usage(MEMORY).free, available << 10)
+    except (OSError, ValueError):
+        return 0
 
 
 def free_port() -> int:

@@ -1,8 +1,10 @@
 """The servers that all other tests stand on do what those tests take for granted."""
 
+import os
 import subprocess
 import sys
 import time
+from pathlib import Path
 
 import psycopg
 import pytest
@@ -10,7 +12,7 @@ from confluent_kafka import KafkaException, Producer
 from confluent_kafka.admin import AdminClient
 
 from fixtures.topics import Consume, MakeTopic
-from services import Kafka, PgBouncer, Postgres, ServerError, scratch, wait_until
+from services import Kafka, PgBouncer, Postgres, ServerError, process, scratch, wait_until
 from services.process import accepts, is_alive
 
 
@@ -139,3 +141,22 @@ os.kill(os.getpid(), signal.SIGKILL)
         pids = [int(word) for word in owner.stdout.split()]
         assert len(pids) == 2
         wait_until(lambda: not any(map(is_alive, pids)), 10, f"end of the orphans {pids}")
+
+
+def test_memory_is_used_if_there_is_plenty_and_what_killed_owners_left_is_freed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    gone = subprocess.Popen(["true"])
+    gone.wait()
+    left, ours = (tmp_path / f"outbox-{pid}-x" for pid in (gone.pid, os.getpid()))
+    left.mkdir()
+    ours.mkdir()
+    monkeypatch.setattr(process, "MEMORY", tmp_path)
+    with scratch(in_memory=True) as folder:
+        assert (folder.parent == tmp_path) == (process._free_memory() > process.PLENTY)
+    monkeypatch.setattr(process, "PLENTY", 0)
+    with scratch(in_memory=True) as folder:
+        assert set(tmp_path.iterdir()) == {folder, ours}
+    monkeypatch.setattr(process, "MEMORY", tmp_path / "not there")
+    with scratch(in_memory=True) as folder:
+        assert folder.is_dir()
