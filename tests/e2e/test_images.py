@@ -27,13 +27,14 @@ from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
 from fixtures.image_roots import Root, programs, unpack
+from fixtures.registry import registry
 from images.build import Image, built, pushed
 from images.cache import folder
 from images.engines import choose
 from images.handed import Handed, handed
 from images.orders import Order
 from images.recipes import recipes, version
-from services.process import accepts, free_port
+from services.process import free_port
 from services.waiting import wait_until
 
 pytestmark = [
@@ -226,32 +227,16 @@ def test_a_secret_reaches_the_build_and_not_the_image(
 
 # A registry ----------------------------------------------------------------------------------
 
-REGISTRY = """
-version: 0.1
-storage: {filesystem: {rootdirectory: %s}}
-http: {addr: "127.0.0.1:%d"}
-"""
-
 
 @pytest.mark.skipif(not shutil.which("docker-registry"), reason="apt-get install docker-registry")
 def test_images_are_pushed_to_a_registry(images: dict[str, Image], tmp_path: Path) -> None:
-    port = free_port()
-    config = tmp_path / "config.yml"
-    config.write_text(REGISTRY % (tmp_path / "registry", port))
-    log = (tmp_path / "log").open("w")
-    server = subprocess.Popen(["docker-registry", "serve", config], stdout=log, stderr=log)
-    try:
-        wait_until(lambda: accepts(port), 20, "the registry")
-        (target,) = pushed([images["postgres"]], f"127.0.0.1:{port}/team")
-        assert target == f"127.0.0.1:{port}/team/outbox-dev-postgres:{version()}"
-        manifest = f"http://127.0.0.1:{port}/v2/team/outbox-dev-postgres/manifests/{version()}"
+    with registry(tmp_path) as address:
+        (target,) = pushed([images["postgres"]], f"{address}/team")
+        assert target == f"{address}/team/outbox-dev-postgres:{version()}"
+        manifest = f"http://{address}/v2/team/outbox-dev-postgres/manifests/{version()}"
         accept = {"Accept": "application/vnd.docker.distribution.manifest.v2+json"}
         with urlopen(Request(manifest, headers=accept)) as answer:
             assert json.load(answer)["config"]["digest"] == images["postgres"].digest
-    finally:
-        server.terminate()
-        server.wait(10)
-        log.close()
 
 
 # Python --------------------------------------------------------------------------------------
