@@ -72,7 +72,7 @@ def sections(model: type[BaseModel], path: str) -> Iterator[str]:
     yield f"\n## {path or 'Top level'}\n\n"
     yield "| field | type | default | meaning |\n|---|---|---|---|\n"
     inner: list[tuple[str, type[BaseModel]]] = []
-    for field in model.model_fields.values():
+    for field in sorted(model.model_fields.values(), key=lambda f: not f.is_required()):
         name = field.alias or ""
         whole = f"{path}.{name}".lstrip(".")
         nested, many = nested_model(field.annotation)

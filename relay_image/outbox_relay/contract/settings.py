@@ -1,6 +1,8 @@
 """
 Settings of a relay process: `relay.yaml`, each field with its default and the reason for it.
 
+What an OutboxRelay says, too, stands in a base class here (`StoreTimeouts`, `KafkaProducer`,
+`SaslMechanism`, `Behaviour`); where the two differ, `outbox_operator.resources` has its own.
 Parsing does no IO but reading that file; secrets are read when they are needed.
 """
 
@@ -20,14 +22,17 @@ from outbox_relay.model.retry import Override, Retry
 Seconds = timedelta(seconds=1)
 
 
-class Store(Settings):
-    dsn: SecretRef = SecretRef(env="OUTBOX_DSN")
-    """A PostgreSQL connection string; PgBouncer in transaction mode may be in between."""
+class StoreTimeouts(Settings):
     connect_timeout: Annotated[Duration, Field(ge=Seconds)] = timedelta(seconds=10)
     """How long to wait for a connection before the store counts as away, and is tried again."""
     statement_timeout: Annotated[Duration, Field(ge=Seconds)] = timedelta(seconds=30)
     """Above any healthy statement's time. At most half the lease is used, so that a statement that
     hangs is given up while the claims are still ours."""
+
+
+class Store(StoreTimeouts):
+    dsn: SecretRef = SecretRef(env="OUTBOX_DSN")
+    """A PostgreSQL connection string; PgBouncer in transaction mode may be in between."""
 
 
 class Subscription(Settings):
@@ -48,16 +53,19 @@ class Tls(Settings):
     """Where the key is encrypted."""
 
 
-class Sasl(Settings):
+class SaslMechanism(Settings):
     mechanism: Literal["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"] = "SCRAM-SHA-512"
     """As the broker has it. PLAIN sends the password itself: only with TLS."""
+
+
+class Sasl(SaslMechanism):
     username: SecretRef
     """Who we are to the broker."""
     password: SecretRef
     """Read again for every new producer, so that a changed one needs no restart."""
 
 
-class Kafka(Settings):
+class KafkaProducer(Settings):
     bootstrap_servers: Annotated[str, Field(min_length=1)]
     """`host:port`, several separated by commas."""
     topic: Annotated[str, Field(min_length=1)] = "{event_type}"
@@ -78,6 +86,9 @@ class Kafka(Settings):
     the broker's disk is what is short."""
     max_message_bytes: Annotated[int, Field(ge=1000)] = 1_000_000
     """Larger messages are refused before they are sent: at most the broker's own limit."""
+
+
+class Kafka(KafkaProducer):
     tls: Tls | None = None
     """Present, even if empty: TLS."""
     sasl: Sasl | None = None
@@ -98,7 +109,6 @@ class Publisher(Settings):
 
     @property
     def timeout(self) -> timedelta:
-        """No publish call of a healthy publisher takes longer."""
         assert self.kafka is not None
         return self.kafka.delivery_timeout
 
@@ -188,14 +198,10 @@ class Log(Settings):
     """One line per happening that matters at info; nothing but trouble from warning on."""
 
 
-class RelaySettings(Settings):
-    """The whole of `relay.yaml`."""
+class Behaviour(Settings):
+    """How a relay works, wherever it is told so."""
 
-    name: Annotated[str, Field(min_length=1, max_length=253)]
-    """The relay's name in the database. Processes with the same name share its events."""
-    store: Store = Store()
     subscription: Subscription = Subscription()
-    publisher: Publisher
     batch_size: Annotated[int, Field(ge=1, le=10_000)] = 2000
     """Events per claim. Below 500 the round trips cost half the speed; above 2000 nothing is won,
     and more is in doubt after a crash."""
@@ -216,14 +222,16 @@ class RelaySettings(Settings):
     drain_timeout: Annotated[Duration, Field(ge=Seconds)] | None = None
     """After SIGTERM: how long what is in flight may take. Default: 5 s more than the publisher's
     deliveryTimeout; less than that timeout is refused, because what is cut off is sent twice."""
-    http: Http = Http()
     log: Log = Log()
-    identity: str = ""
-    """Who we are in claimed_by. Default: $POD_NAME, else host name and process id."""
+
+    @property
+    def publisher_timeout(self) -> timedelta:
+        """No publish call of a healthy publisher takes longer."""
+        raise NotImplementedError
 
     @model_validator(mode="after")
-    def times_fit(self) -> "RelaySettings":
-        timeout = self.publisher.timeout
+    def times_fit(self) -> "Behaviour":
+        timeout = self.publisher_timeout
         if self.lease <= timeout:
             raise ValueError(
                 f"lease ({format_duration(self.lease)}) must be longer than the publisher's "
@@ -239,7 +247,23 @@ class RelaySettings(Settings):
 
     @property
     def drain(self) -> timedelta:
-        return self.drain_timeout or self.publisher.timeout + timedelta(seconds=5)
+        return self.drain_timeout or self.publisher_timeout + timedelta(seconds=5)
+
+
+class RelaySettings(Behaviour):
+    """The whole of `relay.yaml`."""
+
+    name: Annotated[str, Field(min_length=1, max_length=253)]
+    """The relay's name in the database. Processes with the same name share its events."""
+    store: Store = Store()
+    publisher: Publisher
+    http: Http = Http()
+    identity: str = ""
+    """Who we are in claimed_by. Default: $POD_NAME, else host name and process id."""
+
+    @property
+    def publisher_timeout(self) -> timedelta:
+        return self.publisher.timeout
 
     @property
     def statement_timeout(self) -> timedelta:

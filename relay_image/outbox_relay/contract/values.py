@@ -12,19 +12,22 @@ from pydantic.alias_generators import to_camel
 from outbox_relay.errors import SettingsError
 
 UNITS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
-DURATION = re.compile(r"(?:\d+(?:\.\d+)?(?:ms|[smhd]))+")
+DURATION = re.compile(r"(?:[0-9]+(?:\.[0-9]+)?(?:ms|[smhd]))+")
+LONGEST = timedelta(days=36_500)
+"""Longer is a mistake, and soon more than Go, so Kubernetes, can count."""
+LONGEST_TEXT = 32
 
 
 def parse_duration(value: object) -> object:
     """`500ms`, `30s`, `1h30m`; a bare number is refused because nobody knows its unit."""
     if isinstance(value, timedelta):
         return value
-    if isinstance(value, str) and DURATION.fullmatch(value):
+    if isinstance(value, str) and len(value) <= LONGEST_TEXT and DURATION.fullmatch(value):
         parts = re.findall(r"(\d+(?:\.\d+)?)(ms|[smhd])", value)
-        try:
-            return timedelta(seconds=sum(float(n) * UNITS[unit] for n, unit in parts))
-        except OverflowError:
-            raise ValueError(f"{value!r} is longer than anything lasts") from None
+        seconds = sum(float(n) * UNITS[unit] for n, unit in parts)
+        if seconds > LONGEST.total_seconds():
+            raise ValueError(f"{value!r} is longer than anything lasts")
+        return timedelta(seconds=seconds)
     raise ValueError(f"{value!r} is not a duration: write for example 500ms, 30s, 5m, 1h30m or 7d")
 
 
