@@ -1,0 +1,128 @@
+"""
+Conditions: which there are, the stable reasons they give, and when one has changed.
+
+Written by the operator alone; `decide` judges, here is only the vocabulary. People and scripts rely
+on types and reasons (`kubectl wait --for=condition=Ready`): they are added, never renamed.
+"""
+
+from collections.abc import Iterable
+from datetime import datetime
+from enum import StrEnum
+from typing import Annotated, Literal
+
+from pydantic import AwareDatetime, Field
+
+from outbox_operator.resources.objects import Count, Status
+
+
+class RelayCondition(StrEnum):
+    """Of an OutboxRelay."""
+
+    READY = "Ready"
+    """Pods run as asked for, and reach both store and broker; True while paused, too, if the
+    pod that watches is ready."""
+    PROGRESSING = "Progressing"
+    """A change is being carried out: a rollout, a scaling, a migration."""
+    DEGRADED = "Degraded"
+    """Something needs a person; the message names the cure."""
+    BACKLOG_HEALTHY = "BacklogHealthy"
+    """Events leave about as fast as they come, and none is dead. Unknown while nobody reports."""
+    PAUSED = "Paused"
+    """Nothing is claimed, because the resource says so."""
+
+
+class ReplayCondition(StrEnum):
+    """Of an OutboxReplay."""
+
+    COMPLETE = "Complete"
+    """Done: what was to be replayed is. A dry run completes, too."""
+    FAILED = "Failed"
+    """Given up, for the reason in the message; what was requeued stays requeued."""
+    SUSPENDED = "Suspended"
+    """Stopped by `suspend`; goes on where it was."""
+    ACCEPTED = "Accepted"
+    """The request makes sense: the relay exists, and there is an engine to run it."""
+
+
+class Reason(StrEnum):
+    """Why a condition is as it is. One word for one cause, whichever condition gives it."""
+
+    # All is well, or on its way.
+    AS_EXPECTED = "AsExpected"
+    ROLLING_OUT = "RollingOut"
+    SCALING = "Scaling"
+    MIGRATING = "Migrating"
+    PAUSED = "Paused"
+    NOT_PAUSED = "NotPaused"
+    SCALED_TO_ZERO = "ScaledToZero"
+    DELETING = "Deleting"
+    # The resource, or what it refers to.
+    SPEC_INVALID = "SpecInvalid"
+    SECRET_MISSING = "SecretMissing"  # noqa: S105 - the word for it, not one
+    SECRET_MALFORMED = "SecretMalformed"  # noqa: S105
+    NAME_TAKEN = "NameTaken"
+    # The cluster.
+    PODS_NOT_READY = "PodsNotReady"
+    IMAGE_NOT_PULLED = "ImageNotPulled"
+    PODS_NOT_CREATED = "PodsNotCreated"
+    PODS_NOT_SCHEDULED = "PodsNotScheduled"
+    PODS_CRASHING = "PodsCrashing"
+    # Store and broker.
+    STORE_UNREACHABLE = "StoreUnreachable"
+    STORE_REFUSED = "StoreRefused"
+    SCHEMA_MISSING = "SchemaMissing"
+    SCHEMA_TOO_NEW = "SchemaTooNew"
+    MIGRATION_FAILED = "MigrationFailed"
+    BROKER_UNREACHABLE = "BrokerUnreachable"
+    BROKER_REFUSED = "BrokerRefused"
+    # The backlog.
+    LAG_TOO_HIGH = "LagTooHigh"
+    DEAD_LETTERS = "DeadLetters"
+    NO_REPORT = "NoReport"
+    REPORT_STALE = "ReportStale"
+    # Scaling.
+    AT_MAXIMUM = "AtMaximum"
+    STORE_IS_THE_LIMIT = "StoreIsTheLimit"
+    # Replays.
+    NOT_SUPPORTED = "NotSupported"
+    RELAY_MISSING = "RelayMissing"
+    NO_ENGINE = "NoEngine"
+    PLANNING = "Planning"
+    RUNNING = "Running"
+    SUSPENDED = "Suspended"
+    SUCCEEDED = "Succeeded"
+    TOO_MANY_EVENTS = "TooManyEvents"
+    SELECTION_INVALID = "SelectionInvalid"
+    BACKOFF_LIMIT_EXCEEDED = "BackoffLimitExceeded"
+
+
+class Condition(Status):
+    """As Kubernetes writes conditions everywhere."""
+
+    type: Annotated[str, Field(min_length=1, max_length=316)]
+    """Which condition this is."""
+    status: Literal["True", "False", "Unknown"]
+    """Whether it holds."""
+    reason: Annotated[
+        str, Field(max_length=1024, pattern=r"^[A-Za-z]([A-Za-z0-9_,:]*[A-Za-z0-9_])?$")
+    ]
+    """Why, in one word that does not change between versions."""
+    message: Annotated[str, Field(max_length=32768)] = ""
+    """Why, in a sentence; with the cure where something is wrong."""
+    observed_generation: Count | None = None
+    """The metadata.generation that was judged."""
+    last_transition_time: AwareDatetime
+    """When `status` changed last."""
+
+
+def carried_over(before: Iterable[Condition], after: Iterable[Condition]) -> tuple[Condition, ...]:
+    """`after`, in which whatever did not change its status keeps the time since it holds."""
+    since: dict[tuple[str, str], datetime] = {
+        (c.type, c.status): c.last_transition_time for c in before
+    }
+    return tuple(
+        c.model_copy(
+            update={"last_transition_time": since.get((c.type, c.status), c.last_transition_time)}
+        )
+        for c in after
+    )

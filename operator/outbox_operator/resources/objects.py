@@ -1,0 +1,81 @@
+"""
+What every custom resource of ours has: group and version, metadata, references to Secrets.
+
+The base of `relay` and `replay`. A body from the API server enters the operator through `parse`
+and nowhere else.
+"""
+
+import json
+from collections.abc import Mapping
+from datetime import datetime
+from typing import Annotated, Any, Final, Self
+
+from pydantic import ConfigDict, Field
+
+from outbox_relay.contract.values import Settings
+
+GROUP = "outbox.dev"
+VERSION = "v1alpha1"
+API_VERSION: Final = "outbox.dev/v1alpha1"
+
+Count = Annotated[int, Field(ge=0)]
+ObjectName = Annotated[
+    str, Field(min_length=1, max_length=253, pattern=r"^[a-z0-9]([-a-z0-9.]*[a-z0-9])?$")
+]
+"""As Kubernetes has it for most kinds of object."""
+Quantity = Annotated[
+    Annotated[int, Field(ge=0)]
+    | Annotated[
+        str, Field(max_length=32, pattern=r"^[0-9]+(\.[0-9]+)?(m|k|M|G|T|P|E|Ki|Mi|Gi|Ti|Pi|Ei)?$")
+    ],
+    "quantity",
+]
+"""Of a resource of a pod: `500m`, `1`, `256Mi`."""
+PlainObject = Mapping[str, Any]
+"""A type of Kubernetes' own that we do not look into."""
+
+
+class Metadata(Settings):
+    """Of the metadata, what we read; the rest is the API server's business."""
+
+    model_config = ConfigDict(extra="ignore")
+
+    name: str
+    namespace: str = "default"
+    uid: str = ""
+    resource_version: str = ""
+    generation: int = 0
+    labels: Mapping[str, str] = Field(default_factory=dict)
+    annotations: Mapping[str, str] = Field(default_factory=dict)
+    creation_timestamp: datetime | None = None
+    deletion_timestamp: datetime | None = None
+
+
+class Status(Settings):
+    """Base of what the operator writes. Fields of a newer operator are passed over, so that one
+    can go back to an older one."""
+
+    model_config = ConfigDict(extra="ignore")
+
+
+class Resource(Settings):
+    """Base of the two kinds."""
+
+    api_version: str = API_VERSION
+    kind: str
+    metadata: Metadata
+
+    @classmethod
+    def parse(cls, body: Mapping[str, Any]) -> Self:
+        """Of what the API server sent. As strict as it is: no text for a number, no other
+        spelling of a field; so that both judge alike."""
+        return cls.model_validate_json(json.dumps(body), strict=True, by_alias=True, by_name=False)
+
+
+class SecretKeyRef(Settings):
+    """One key of a Secret in the resource's own namespace."""
+
+    name: ObjectName
+    """The Secret."""
+    key: Annotated[str, Field(min_length=1, max_length=253, pattern=r"^[-._a-zA-Z0-9]+$")]
+    """The key in it."""

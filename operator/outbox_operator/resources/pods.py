@@ -1,0 +1,129 @@
+"""
+What a person may say about pods: image, size, place, environment.
+
+Kubernetes' own types where they are small, so that a mistake is told at once; where they are large
+(affinity, topology spread) they pass through as they are, and the API server judges the pod.
+"""
+
+from collections.abc import Mapping
+from typing import Annotated, Literal
+
+from pydantic import Field, model_validator
+
+from outbox_operator.resources.objects import ObjectName, PlainObject, Quantity, SecretKeyRef
+from outbox_relay.contract.values import Settings
+
+OUR_ENV = ("OUTBOX_DSN", "POD_NAME")
+"""Variables that the operator sets itself."""
+
+
+class ResourceRequirements(Settings):
+    requests: Annotated[Mapping[str, Quantity], Field(max_length=20)] = Field(default_factory=dict)
+    """What a pod is promised: cpu, memory."""
+    limits: Annotated[Mapping[str, Quantity], Field(max_length=20)] = Field(default_factory=dict)
+    """What it cannot exceed. A limit of memory is advised, one of cpu only slows a drain down."""
+
+
+class Toleration(Settings):
+    key: Annotated[str, Field(max_length=317)] | None = None
+    """The taint. Default: every one, with operator Exists."""
+    operator: Literal["Exists", "Equal"] = "Equal"
+    """Whether the taint's value matters."""
+    value: Annotated[str, Field(max_length=63)] | None = None
+    """The taint's value, with operator Equal."""
+    effect: Literal["NoSchedule", "PreferNoSchedule", "NoExecute"] | None = None
+    """Default: every effect."""
+    toleration_seconds: int | None = None
+    """With effect NoExecute: how long a pod stays. Default: for good."""
+
+    @model_validator(mode="after")
+    def fits(self) -> "Toleration":
+        if self.operator == "Exists" and self.value is not None:
+            raise ValueError("operator Exists takes no value: remove it, or use Equal")
+        if self.operator == "Equal" and self.key is None:
+            raise ValueError("operator Equal needs a key; to tolerate everything use Exists")
+        return self
+
+
+class ConfigMapKeyRef(Settings):
+    name: ObjectName
+    """The ConfigMap."""
+    key: Annotated[str, Field(min_length=1, max_length=253)]
+    """The key in it."""
+
+
+class FieldRef(Settings):
+    field_path: Annotated[str, Field(min_length=1, max_length=253)]
+    """Such as `status.podIP`."""
+
+
+class EnvSource(Settings):
+    secret_key_ref: SecretKeyRef | None = None
+    """One key of a Secret."""
+    config_map_key_ref: ConfigMapKeyRef | None = None
+    """One key of a ConfigMap."""
+    field_ref: FieldRef | None = None
+    """A field of the pod."""
+
+    @model_validator(mode="after")
+    def exactly_one(self) -> "EnvSource":
+        if [self.secret_key_ref, self.config_map_key_ref, self.field_ref].count(None) != 2:
+            raise ValueError("name exactly one of secretKeyRef, configMapKeyRef and fieldRef")
+        return self
+
+
+class EnvVar(Settings):
+    name: Annotated[str, Field(max_length=253, pattern=r"^[-._a-zA-Z][-._a-zA-Z0-9]*$")]
+    """The variable."""
+    value: Annotated[str, Field(max_length=32768)] | None = None
+    """Its value. Secrets come by valueFrom, not from here."""
+    value_from: EnvSource | None = None
+    """Where its value is."""
+
+    @model_validator(mode="after")
+    def fits(self) -> "EnvVar":
+        if self.value is not None and self.value_from is not None:
+            raise ValueError("value and valueFrom exclude each other: remove one")
+        if self.name in OUR_ENV:
+            raise ValueError(f"{self.name} is set by the operator: choose another name")
+        return self
+
+
+class PullSecret(Settings):
+    name: ObjectName
+    """A Secret with a registry's credentials, in the resource's own namespace."""
+
+
+class PodSettings(Settings):
+    """What the pods of relays and of replays have in common."""
+
+    image: Annotated[str, Field(min_length=1, max_length=500)] | None = None
+    """Default: the image that came with the operator."""
+    image_pull_policy: Literal["Always", "IfNotPresent", "Never"] | None = None
+    """Default: as Kubernetes chooses it, by the image's tag."""
+    image_pull_secrets: Annotated[tuple[PullSecret, ...], Field(max_length=20)] = ()
+    """In addition to those of the service account."""
+    node_selector: Annotated[Mapping[str, str], Field(max_length=50)] = Field(default_factory=dict)
+    """Only nodes with these labels."""
+    tolerations: Annotated[tuple[Toleration, ...], Field(max_length=50)] = ()
+    """Tainted nodes that are allowed nevertheless."""
+    affinity: PlainObject | None = None
+    """As in a pod's spec."""
+    env: Annotated[tuple[EnvVar, ...], Field(max_length=100)] = ()
+    """More environment variables, such as a proxy's."""
+    labels: Annotated[Mapping[str, str], Field(max_length=50)] = Field(default_factory=dict)
+    """More labels of the pods; those that the operator sets win."""
+    annotations: Annotated[Mapping[str, str], Field(max_length=50)] = Field(default_factory=dict)
+    """More annotations of the pods."""
+    service_account_name: ObjectName | None = None
+    """An account of your own, such as one that a cloud's database accepts. Default: the operator
+    makes one, which has no rights in the cluster."""
+    priority_class_name: ObjectName | None = None
+    """Who is evicted first when a node is full."""
+
+
+class RelayPod(PodSettings):
+    resources: ResourceRequirements = ResourceRequirements()
+    """Of the relay's container. Default: what the operator thinks a relay needs."""
+    topology_spread_constraints: Annotated[tuple[PlainObject, ...], Field(max_length=10)] = ()
+    """As in a pod's spec. Default: spread over nodes and zones where that is possible."""

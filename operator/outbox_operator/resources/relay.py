@@ -1,0 +1,162 @@
+"""
+OutboxRelay: the resource as people write it, and the status as the operator writes it.
+
+Read by all of the operator. How a relay works is the contract's (`Behaviour`), and so are defaults
+and bounds; here is what Kubernetes adds. `settings` makes relay.yaml of it, `crd` the schema.
+"""
+
+from datetime import timedelta
+from typing import Annotated, Literal
+
+from pydantic import AwareDatetime, Field, model_validator
+
+from outbox_operator.resources.autoscaling import MOST_REPLICAS, Autoscaling
+from outbox_operator.resources.conditions import Condition
+from outbox_operator.resources.objects import (
+    API_VERSION,
+    Count,
+    PlainObject,
+    Resource,
+    SecretKeyRef,
+    Status,
+)
+from outbox_operator.resources.pods import RelayPod
+from outbox_operator.resources.publisher import Publisher
+from outbox_relay.contract.report import Backlog, Rates, TopError
+from outbox_relay.contract.settings import Behaviour, StoreTimeouts
+from outbox_relay.contract.values import Settings
+
+LONGEST_OBJECT_NAME = 189
+"""With the longest namespace (63) before it, it is a relay's name of 253 characters, the most that
+`RelaySettings.name` takes."""
+
+
+class DsnSecretRef(SecretKeyRef):
+    key: Annotated[str, Field(min_length=1, max_length=253, pattern=r"^[-._a-zA-Z0-9]+$")] = "dsn"
+    """The key in it that holds a PostgreSQL connection string."""
+
+
+class PostgreSql(StoreTimeouts):
+    dsn_secret_ref: DsnSecretRef
+    """The Secret with the connection string; PgBouncer in transaction mode may be in between."""
+    manage_schema: bool = True
+    """Create and update the schema `outbox` before relays start. False where somebody else runs
+    `outbox-relay migrate`, because the relay's role must not."""
+
+
+class Store(Settings):
+    postgresql: PostgreSql
+    """The database that the applications write their events into."""
+
+
+class Reaper(Settings):
+    schedule: Annotated[str, Field(max_length=100, pattern=r"^(@[a-z]+|[^ ]+( [^ ]+){4})$")] = (
+        "* * * * *"
+    )
+    """When a CronJob gives back what dead relays had claimed, if no living one did it before."""
+
+
+class NetworkPolicy(Settings):
+    enabled: bool = True
+    """Make one: into the pods only for metrics and status."""
+    egress: Annotated[tuple[PlainObject, ...], Field(max_length=50)] | None = None
+    """Where pods may connect to, as in a NetworkPolicy's spec; DNS is always allowed. Default:
+    everywhere, because nobody but you knows where database and broker are."""
+
+
+class RelaySpec(Behaviour):
+    """What people write."""
+
+    relay_name: Annotated[str, Field(min_length=1, max_length=253)] | None = None
+    """The relay's name in the database, for good. Default: `<namespace>/<name>`, so that relays of
+    two namespaces never share their events by accident, and one that is deleted and made again
+    goes on where it was. Set it to take over a relay that had another name, or when two clusters
+    use one database."""
+    store: Store
+    """Where the events are."""
+    publisher: Publisher
+    """Where they go: exactly one kind."""
+    replicas: Annotated[int, Field(ge=0, le=MOST_REPLICAS)] = 1
+    """How many pods. `kubectl scale`, a HorizontalPodAutoscaler or KEDA may set it. Leave it out
+    where there is `autoscaling`, which then decides alone."""
+    autoscaling: Autoscaling | None = None
+    """Present: the operator itself chooses the number of pods, by the age of what waits."""
+    paused: bool = False
+    """Claim nothing. New events go on gathering for this relay, and one pod watches them."""
+    deletion_policy: Literal["Retain", "Delete"] = "Retain"
+    """What becomes of the relay's place in the database when the resource is deleted. Retain:
+    events go on gathering for it, and a resource of the same name goes on there. Delete: it is
+    forgotten, with what was not published yet."""
+    reaper: Reaper = Reaper()
+    """The CronJob that gives back what dead relays had claimed."""
+    network_policy: NetworkPolicy = NetworkPolicy()
+    """Who may talk to the pods, and they to whom."""
+    pod: RelayPod = RelayPod()
+    """Image, size, place and environment of the pods."""
+
+    @model_validator(mode="after")
+    def one_decides_replicas(self) -> "RelaySpec":
+        if self.autoscaling is not None and self.replicas != 1:
+            raise ValueError(
+                "replicas and autoscaling exclude each other: leave out replicas (or set it to 1)"
+            )
+        return self
+
+    @property
+    def publisher_timeout(self) -> timedelta:
+        return self.publisher.timeout
+
+
+class RelayStatus(Status):
+    """What the operator knows, mostly from the pods' /status."""
+
+    observed_generation: Count | None = None
+    """The metadata.generation that this status is about."""
+    conditions: Annotated[tuple[Condition, ...], Field(max_length=20)] = ()
+    """Ready, Progressing, Degraded, BacklogHealthy, Paused."""
+    replicas: Count | None = None
+    """Pods that exist."""
+    ready_replicas: Count | None = None
+    """Pods that reach both store and broker."""
+    selector: str | None = None
+    """Finds the pods; for the scale subresource."""
+    relay_name: str | None = None
+    """The relay's name in the database."""
+    version: str | None = None
+    """Of the relays that report; several during a rollout."""
+    backlog: Backlog | None = None
+    """What waits, as the database says."""
+    lag: str | None = None
+    """The age of the oldest event that could be published now, for people: `3s`, `2h`."""
+    throughput: Rates | None = None
+    """Of all pods together, per second over the last minute."""
+    top_errors: Annotated[tuple[TopError, ...], Field(max_length=10)] = ()
+    """Why events fail, the most frequent first."""
+    observed_at: AwareDatetime | None = None
+    """When backlog, throughput and errors were read. Older than a few minutes: nobody reports."""
+
+
+class OutboxRelay(Resource):
+    """Publishes every event of a PostgreSQL outbox that it subscribes to: at least once, in order
+    within its key, none lost."""
+
+    api_version: Literal["outbox.dev/v1alpha1"] = API_VERSION
+    kind: Literal["OutboxRelay"] = "OutboxRelay"
+    spec: RelaySpec
+    """What you want."""
+    status: RelayStatus = RelayStatus()
+    """What is. Written by the operator."""
+
+    @model_validator(mode="after")
+    def name_fits(self) -> "OutboxRelay":
+        if self.spec.relay_name is None and len(self.metadata.name) > LONGEST_OBJECT_NAME:
+            raise ValueError(
+                f"metadata.name is longer than {LONGEST_OBJECT_NAME} characters: shorten it, or "
+                "set spec.relayName"
+            )
+        return self
+
+    @property
+    def relay_name(self) -> str:
+        """In the database. No namespace holds a slash, so no two resources make the same one."""
+        return self.spec.relay_name or f"{self.metadata.namespace}/{self.metadata.name}"

@@ -1,0 +1,108 @@
+"""
+OutboxRelay to relay.yaml, and what a pod must provide so that the file's references hold.
+
+Called by the builders of ConfigMap, Deployment and CronJob. Pure: no secret is read here, a Secret
+is only named.
+"""
+
+from typing import Any
+
+from outbox_operator.resources.objects import SecretKeyRef
+from outbox_operator.resources.publisher import Kafka
+from outbox_operator.resources.relay import OutboxRelay, RelaySpec
+from outbox_relay.contract.settings import Http, RelaySettings
+
+SAME = (set(RelaySpec.model_fields) & set(RelaySettings.model_fields)) - {"store", "publisher"}
+"""What resource and file say in the same words."""
+
+PORT = Http().port
+"""Metrics, probes and status: relay.yaml says nothing about it, so it is the contract's."""
+
+DSN_ENV = "OUTBOX_DSN"
+"""An environment variable and not a file, so that `kubectl exec` finds it without a config, too."""
+
+SECRETS_PATH = "/etc/outbox/secrets"
+"""Where a volume is mounted that projects `secret_files`. Files and not variables: the relay reads
+them anew for every client that it makes, and a changed Secret reaches a mounted file."""
+
+CA_FILE = "kafka-ca.crt"
+CERT_FILE = "kafka-tls.crt"
+KEY_FILE = "kafka-tls.key"
+KEY_PASSWORD_FILE = "kafka-key-password"  # noqa: S105 - its name, not itself
+USERNAME_FILE = "kafka-username"
+PASSWORD_FILE = "kafka-password"  # noqa: S105
+
+
+def settings(relay: OutboxRelay) -> dict[str, Any]:
+    """
+    The content of relay.yaml, as `outbox_relay.contract.settings.load` reads it.
+
+    A pod that uses it provides: the variable `DSN_ENV` from `spec.store.postgresql.dsnSecretRef`;
+    at `SECRETS_PATH` what `secret_files` says; POD_NAME by the downward API, which becomes the
+    relay's identity.
+    """
+    spec = relay.spec
+    given: dict[str, Any] = spec.model_dump(
+        mode="json", by_alias=True, exclude_none=True, include=SAME
+    )
+    store = spec.store.postgresql.model_dump(
+        mode="json", by_alias=True, exclude={"dsn_secret_ref", "manage_schema"}
+    )
+    assert spec.publisher.kafka is not None
+    return {
+        "name": relay.relay_name,
+        "store": {"dsn": {"env": DSN_ENV}, **store},
+        "publisher": {"kafka": _kafka(spec.publisher.kafka)},
+        **given,
+    }
+
+
+def secret_files(relay: OutboxRelay) -> dict[str, SecretKeyRef]:
+    """Which keys of which Secrets become which files below `SECRETS_PATH`."""
+    kafka = relay.spec.publisher.kafka
+    assert kafka is not None
+    wanted: dict[str, SecretKeyRef | None] = {}
+    if tls := kafka.tls:
+        wanted |= {
+            CA_FILE: tls.ca_secret_ref,
+            CERT_FILE: tls.cert_secret_ref,
+            KEY_FILE: tls.key_secret_ref,
+            KEY_PASSWORD_FILE: tls.key_password_secret_ref,
+        }
+    if sasl := kafka.sasl:
+        wanted |= {
+            USERNAME_FILE: sasl.username_secret_ref,
+            PASSWORD_FILE: sasl.password_secret_ref,
+        }
+    return {file: ref for file, ref in wanted.items() if ref is not None}
+
+
+def secrets(relay: OutboxRelay) -> dict[str, set[str]]:
+    """Every Secret that the relay itself reads, with the keys that must be in it."""
+    found: dict[str, set[str]] = {}
+    for ref in (relay.spec.store.postgresql.dsn_secret_ref, *secret_files(relay).values()):
+        found.setdefault(ref.name, set()).add(ref.key)
+    return found
+
+
+def _kafka(kafka: Kafka) -> dict[str, Any]:
+    made: dict[str, Any] = kafka.model_dump(mode="json", by_alias=True, exclude={"tls", "sasl"})
+    if tls := kafka.tls:
+        made["tls"] = {}
+        if tls.ca_secret_ref:
+            made["tls"]["caFile"] = _path(CA_FILE)
+        if tls.cert_secret_ref:
+            made["tls"] |= {"certFile": _path(CERT_FILE), "keyFile": _path(KEY_FILE)}
+        if tls.key_password_secret_ref:
+            made["tls"]["keyPassword"] = {"file": _path(KEY_PASSWORD_FILE)}
+    if kafka.sasl:
+        made["sasl"] = {
+            "mechanism": kafka.sasl.mechanism,
+            "username": {"file": _path(USERNAME_FILE)},
+            "password": {"file": _path(PASSWORD_FILE)},
+        }
+    return made
+
+
+def _path(file: str) -> str:
+    return f"{SECRETS_PATH}/{file}"
