@@ -34,8 +34,8 @@ checks it without connecting to anything; what only the Kafka client can judge (
 [examples/relay.yaml](../examples/relay.yaml).
 
 - A field that is not listed here is an error. Mistakes are reported field by field.
-- A *duration* is a number with a unit: `500ms`, `30s`, `5m`, `1h30m`, `7d`. A bare number is
-  refused, because nobody knows its unit.
+- A *duration* is a number with a unit: `500ms`, `30s`, `5m`, `1h30m`; days stand alone: `7d`. A
+  bare number is refused, because nobody knows its unit.
 - A *secret* is never written into the file. It is `{env: NAME}` or `{file: PATH}`, exactly one of
   the two. Trailing newlines of a file are dropped. Kafka's secrets are read again whenever a client
   is made, so a rotated password needs no restart.

@@ -19,8 +19,11 @@ class ReportPart(BaseModel):
 
 class Backlog(ReportPart):
     pending: int
+    """Events that wait, whatever for."""
     claimed: int
+    """Events that are being published."""
     dead: int
+    """Events that were given up, until somebody decides."""
     oldest_pending_seconds: float
     """Age of the oldest event that could be published now; 0 where there is none."""
     approximate: bool
@@ -31,15 +34,22 @@ class Rates(ReportPart):
     """Per second, over the last minute, of this process."""
 
     published: float
+    """Events that the broker has acknowledged."""
     failed: float
+    """Attempts that failed."""
     dead: float
+    """Events that were given up."""
 
 
 class TopError(ReportPart):
     error_class: str
+    """Whose fault it is, and so whether trying again helps: event, transient, outage, crash ..."""
     code: str
+    """The broker's word for it."""
     text: str
+    """What it said."""
     count: int
+    """How many events failed so last."""
 
 
 class Report(ReportPart):

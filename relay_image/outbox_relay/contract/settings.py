@@ -100,6 +100,7 @@ class Kafka(KafkaProducer):
 
 class Publisher(Settings):
     kafka: Kafka | None = None
+    """Apache Kafka, and what speaks its protocol."""
 
     @model_validator(mode="after")
     def exactly_one(self) -> "Publisher":
@@ -141,7 +142,7 @@ class RetryPolicy(Settings):
     max_crashes: Annotated[int, Field(ge=1)] = 3
     """How often an event that was alone in flight may see its relay die before it is declared
     dead: fewer than max_attempts, because every try costs a restart."""
-    overrides: tuple[RetryOverride, ...] = ()
+    overrides: Annotated[tuple[RetryOverride, ...], Field(max_length=100)] = ()
     """Other counts and delays for some event types."""
 
     @model_validator(mode="after")
@@ -202,6 +203,7 @@ class Behaviour(Settings):
     """How a relay works, wherever it is told so."""
 
     subscription: Subscription = Subscription()
+    """Which events are this relay's."""
     batch_size: Annotated[int, Field(ge=1, le=10_000)] = 2000
     """Events per claim. Below 500 the round trips cost half the speed; above 2000 nothing is won,
     and more is in doubt after a crash."""
@@ -218,11 +220,14 @@ class Behaviour(Settings):
     """With ordering Key: whether a dead event holds the rest of its key until somebody decides,
     or the key goes on without it. Block, because a gap is what ordering was asked to prevent."""
     retry: RetryPolicy = RetryPolicy()
+    """How often, and after which pauses, a failed event is tried again."""
     polling: Polling = Polling()
+    """How often the database is asked for new events."""
     drain_timeout: Annotated[Duration, Field(ge=Seconds)] | None = None
     """After SIGTERM: how long what is in flight may take. Default: 5 s more than the publisher's
     deliveryTimeout; less than that timeout is refused, because what is cut off is sent twice."""
     log: Log = Log()
+    """What a process tells, and how."""
 
     @property
     def publisher_timeout(self) -> timedelta:
@@ -256,8 +261,11 @@ class RelaySettings(Behaviour):
     name: Annotated[str, Field(min_length=1, max_length=253)]
     """The relay's name in the database. Processes with the same name share its events."""
     store: Store = Store()
+    """Where the events are."""
     publisher: Publisher
+    """Where they go: exactly one kind."""
     http: Http = Http()
+    """Metrics, probes and status: one port."""
     identity: str = ""
     """Who we are in claimed_by. Default: $POD_NAME, else host name and process id."""
 

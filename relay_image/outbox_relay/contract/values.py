@@ -12,9 +12,10 @@ from pydantic.alias_generators import to_camel
 from outbox_relay.errors import SettingsError
 
 UNITS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
-DURATION = re.compile(r"(?:[0-9]+(?:\.[0-9]+)?(?:ms|[smhd]))+")
-LONGEST = timedelta(days=36_500)
-"""Longer is a mistake, and soon more than Go, so Kubernetes, can count."""
+DURATION = re.compile(r"[0-9]+d|([0-9]+(\.[0-9]+)?(ms|[smh]))+")
+"""Go's, so Kubernetes', syntax; and days, which Go does not know, so they stand alone."""
+LONGEST = timedelta(days=106_751)
+"""292 years: what Go, so Kubernetes, can count. Longer is a mistake anyway."""
 LONGEST_TEXT = 32
 
 
