@@ -46,8 +46,9 @@ shell: ## A shell with kubectl, helm and KUBECONFIG for it
 demo: dev ## See the main job once: orders, events, a killed relay, nothing lost
 	$(bin)/python dev/demo.py
 
-docs: dev ## Write docs/configuration.md anew from the settings
+docs: dev ## Write docs/configuration.md, docs/resources.md and crds/ anew from the models
 	$(bin)/python dev/configuration_reference.py
+	$(bin)/python dev/custom_resources.py
 
 bench: dev ## Measure: throughput, latency, CPU, WAL, memory, growth
 	$(bin)/python -m bench

@@ -10,9 +10,9 @@ from datetime import datetime
 from enum import StrEnum
 from typing import Annotated, Literal
 
-from pydantic import AwareDatetime, Field
+from pydantic import Field
 
-from outbox_operator.resources.objects import Count, Status
+from outbox_operator.resources.objects import Count, Status, Time
 
 
 class RelayCondition(StrEnum):
@@ -45,7 +45,8 @@ class ReplayCondition(StrEnum):
 
 
 class Reason(StrEnum):
-    """Why a condition is as it is. One word for one cause, whichever condition gives it."""
+    """Why a condition is as it is. One word for one cause, whichever condition gives it; where a
+    relay itself gives one, in its report or its last words, that one is passed on."""
 
     # All is well, or on its way.
     AS_EXPECTED = "AsExpected"
@@ -111,7 +112,7 @@ class Condition(Status):
     """Why, in a sentence; with the cure where something is wrong."""
     observed_generation: Count | None = None
     """The metadata.generation that was judged."""
-    last_transition_time: AwareDatetime
+    last_transition_time: Time
     """When `status` changed last."""
 
 

@@ -6,11 +6,12 @@ and nowhere else.
 """
 
 import json
+import re
 from collections.abc import Mapping
 from datetime import datetime
 from typing import Annotated, Any, Final, Self
 
-from pydantic import ConfigDict, Field
+from pydantic import AwareDatetime, BeforeValidator, ConfigDict, Field
 
 from outbox_relay.contract.values import Settings
 
@@ -23,13 +24,27 @@ ObjectName = Annotated[
     str, Field(min_length=1, max_length=253, pattern=r"^[a-z0-9]([-a-z0-9.]*[a-z0-9])?$")
 ]
 """As Kubernetes has it for most kinds of object."""
-Quantity = Annotated[
+RFC3339 = re.compile(
+    r"[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}(\.[0-9]+)?(Z|[+-][0-9]{2}:[0-9]{2})"
+)
+
+
+def parse_time(value: object) -> object:
+    """Of the many ways to write a time, the one that Kubernetes takes."""
+    if not isinstance(value, str):
+        return value
+    if not RFC3339.fullmatch(value):
+        raise ValueError(f"{value!r} is not a time with its zone: write 2026-06-01T12:00:00Z")
+    return datetime.fromisoformat(value)
+
+
+Time = Annotated[AwareDatetime, BeforeValidator(parse_time)]
+Quantity = (
     Annotated[int, Field(ge=0)]
     | Annotated[
         str, Field(max_length=32, pattern=r"^[0-9]+(\.[0-9]+)?(m|k|M|G|T|P|E|Ki|Mi|Gi|Ti|Pi|Ei)?$")
-    ],
-    "quantity",
-]
+    ]
+)
 """Of a resource of a pod: `500m`, `1`, `256Mi`."""
 PlainObject = Mapping[str, Any]
 """A type of Kubernetes' own that we do not look into."""
@@ -47,8 +62,8 @@ class Metadata(Settings):
     generation: int = 0
     labels: Mapping[str, str] = Field(default_factory=dict)
     annotations: Mapping[str, str] = Field(default_factory=dict)
-    creation_timestamp: datetime | None = None
-    deletion_timestamp: datetime | None = None
+    creation_timestamp: Time | None = None
+    deletion_timestamp: Time | None = None
 
 
 class Status(Settings):

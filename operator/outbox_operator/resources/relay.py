@@ -8,7 +8,7 @@ and bounds; here is what Kubernetes adds. `settings` makes relay.yaml of it, `cr
 from datetime import timedelta
 from typing import Annotated, Literal
 
-from pydantic import AwareDatetime, Field, model_validator
+from pydantic import Field, model_validator
 
 from outbox_operator.resources.autoscaling import MOST_REPLICAS, Autoscaling
 from outbox_operator.resources.conditions import Condition
@@ -19,6 +19,7 @@ from outbox_operator.resources.objects import (
     Resource,
     SecretKeyRef,
     Status,
+    Time,
 )
 from outbox_operator.resources.pods import RelayPod
 from outbox_operator.resources.publisher import Publisher
@@ -132,7 +133,7 @@ class RelayStatus(Status):
     """Of all pods together, per second over the last minute."""
     top_errors: Annotated[tuple[TopError, ...], Field(max_length=10)] = ()
     """Why events fail, the most frequent first."""
-    observed_at: AwareDatetime | None = None
+    observed_at: Time | None = None
     """When backlog, throughput and errors were read. Older than a few minutes: nobody reports."""
 
 

@@ -7,9 +7,8 @@ selection makes sense by itself is judged here; whether anything matches is for 
 
 from collections.abc import Mapping
 from typing import Annotated, Literal
-from uuid import UUID
 
-from pydantic import AwareDatetime, Field, model_validator
+from pydantic import Field, model_validator
 
 from outbox_operator.resources.conditions import Condition
 from outbox_operator.resources.objects import (
@@ -19,13 +18,21 @@ from outbox_operator.resources.objects import (
     Quantity,
     Resource,
     Status,
+    Time,
 )
 from outbox_operator.resources.pods import PodSettings
 from outbox_relay.contract.values import Settings
 
 Text = Annotated[str, Field(min_length=1, max_length=1000)]
 Texts = Annotated[tuple[Text, ...], Field(min_length=1, max_length=1000)]
-EventIds = Annotated[tuple[UUID, ...], Field(min_length=1, max_length=10_000)]
+EventId = Annotated[
+    str,
+    Field(
+        max_length=36,
+        pattern=r"^[0-9a-fA-F]{8}-[0-9a-fA-F]{4}-[0-9a-fA-F]{4}-[0-9a-fA-F]{4}-[0-9a-fA-F]{12}$",
+    ),
+]
+EventIds = Annotated[tuple[EventId, ...], Field(min_length=1, max_length=10_000)]
 SparkMemory = Annotated[str, Field(max_length=10, pattern=r"^[1-9][0-9]*(Mi|Gi)$")]
 
 
@@ -35,9 +42,9 @@ class RelayRef(Settings):
 
 
 class Range(Settings):
-    after: AwareDatetime | None = None
+    after: Time | None = None
     """From then on, that moment included."""
-    before: AwareDatetime | None = None
+    before: Time | None = None
     """Up to then, that moment excluded."""
 
     @model_validator(mode="after")
@@ -183,8 +190,11 @@ class TypeCount(Status):
     """How many events of one type and state match."""
 
     event_type: str
+    """The type."""
     state: str
+    """The state on this relay."""
     count: Count
+    """How many."""
 
 
 class Preview(Status):
@@ -192,9 +202,9 @@ class Preview(Status):
 
     by_type: Annotated[tuple[TypeCount, ...], Field(max_length=100)] = ()
     """How many match, the most frequent types first."""
-    oldest: AwareDatetime | None = None
+    oldest: Time | None = None
     """When the oldest of them was stored."""
-    newest: AwareDatetime | None = None
+    newest: Time | None = None
     """When the newest of them was stored."""
     keys: Count | None = None
     """Ordering keys that are touched."""
@@ -229,11 +239,11 @@ class ReplayStatus(Status):
     """The same for people: `45%`."""
     rate: Annotated[float, Field(ge=0)] | None = None
     """Events per second, of late."""
-    eta: AwareDatetime | None = None
+    eta: Time | None = None
     """When it will be done at that rate."""
-    start_time: AwareDatetime | None = None
+    start_time: Time | None = None
     """When the first attempt was started."""
-    completion_time: AwareDatetime | None = None
+    completion_time: Time | None = None
     """When it ended, well or not."""
     attempts: Count | None = None
     """How many attempts were started."""
