@@ -1,0 +1,25 @@
+"""A real API server that knows our two kinds."""
+
+from pathlib import Path
+
+import pytest
+
+from fixtures.cluster import Kube, cluster, kube, namespace, pytest_runtest_makereport
+from fixtures.definitions import apply_definitions
+
+__all__ = ["cluster", "kube", "namespace", "pytest_runtest_makereport"]
+
+HERE = Path(__file__).parent
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        if HERE in item.path.parents:
+            item.add_marker(pytest.mark.cluster)
+
+
+@pytest.fixture(scope="session")
+def server(kube: Kube) -> Kube:
+    """With what crds/ holds."""
+    apply_definitions(kube)
+    return kube
