@@ -49,6 +49,7 @@ demo: dev ## See the main job once: orders, events, a killed relay, nothing lost
 docs: dev ## Write docs/configuration.md, docs/resources.md and crds/ anew from the models
 	$(bin)/python dev/configuration_reference.py
 	$(bin)/python dev/custom_resources.py
+	$(bin)/python dev/resource_reference.py
 
 bench: dev ## Measure: throughput, latency, CPU, WAL, memory, growth
 	$(bin)/python -m bench

@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
+from fixtures.api_server import apply_definitions
 from fixtures.cluster import Kube, cluster, kube, namespace, pytest_runtest_makereport
-from fixtures.definitions import apply_definitions
 
 __all__ = ["cluster", "kube", "namespace", "pytest_runtest_makereport"]
 

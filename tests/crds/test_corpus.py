@@ -2,8 +2,9 @@
 
 import pytest
 
+from fixtures.api_server import servers_refusal
 from fixtures.cluster import Kube, Namespace
-from fixtures.corpus import Case, cases, examples, servers_refusal
+from fixtures.corpus import Case, cases, examples
 
 
 def updates(folder: str) -> list[Case]:

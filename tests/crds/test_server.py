@@ -8,8 +8,9 @@ import pytest
 from hypothesis import HealthCheck, given
 from hypothesis import strategies as st
 
+from fixtures.api_server import servers_refusal
 from fixtures.cluster import Kube, Namespace
-from fixtures.corpus import Case, cases, models_refusal, servers_refusal
+from fixtures.corpus import Case, cases, models_refusal
 from fixtures.made_resources import relay_body, replay_body
 from outbox_operator.resources.conditions import Condition, Reason, RelayCondition
 from outbox_operator.resources.objects import API_VERSION

@@ -39,7 +39,8 @@ class DsnSecretRef(SecretKeyRef):
 
 class PostgreSql(StoreTimeouts):
     dsn_secret_ref: DsnSecretRef
-    """The Secret with the connection string; PgBouncer in transaction mode may be in between."""
+    """The Secret with the connection string, under the key `dsn` unless another is named. PgBouncer
+    in transaction mode may be in between."""
     manage_schema: bool = True
     """Create and update the schema `outbox` before relays start. False where somebody else runs
     `outbox-relay migrate`, because the relay's role must not."""

@@ -19,13 +19,16 @@ CRDS = {"OutboxRelay": relay_crd(), "OutboxReplay": replay_crd()}
 SPECS: tuple[type[BaseModel], ...] = (OutboxRelay, OutboxReplay)
 
 
-def writer() -> ModuleType:
-    spec = importlib.util.spec_from_file_location("writer", ROOT / "dev" / "custom_resources.py")
+def writer(name: str) -> ModuleType:
+    spec = importlib.util.spec_from_file_location(name, ROOT / "dev" / f"{name}.py")
     assert spec is not None
     assert spec.loader is not None
     found = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(found)
     return found
+
+
+FILES: dict[Path, str] = writer("custom_resources").files()
 
 
 def version(kind: str) -> dict[str, Any]:
@@ -66,13 +69,18 @@ def models_in(annotation: Any) -> Iterator[type[BaseModel]]:
 ALL = {model for spec in SPECS for model in models(spec)}
 
 
-@pytest.mark.parametrize("path", writer().files(), ids=lambda path: str(path.name))
+@pytest.mark.parametrize("path", FILES, ids=lambda path: str(path.name))
 def test_the_files_are_current(path: Path) -> None:
-    assert path.read_text() == writer().files()[path], "make docs"
+    assert path.read_text() == FILES[path], "make docs"
 
 
 def test_the_folder_holds_nothing_else() -> None:
-    assert set((ROOT / "crds").iterdir()) == set(writer().files())
+    assert set((ROOT / "crds").iterdir()) == set(FILES)
+
+
+def test_the_reference_is_current() -> None:
+    page = (ROOT / "docs" / "resources.md").read_text()
+    assert page == writer("resource_reference").page(), "make docs"
 
 
 @pytest.mark.parametrize("model", sorted(ALL, key=str), ids=str)
