@@ -11,8 +11,8 @@ import sys
 from pathlib import Path
 
 from model_tables import sections
+from outbox_relay.contract.librdkafka import REFUSED
 from outbox_relay.contract.settings import RelaySettings
-from outbox_relay.publishers.kafka_config import REFUSED
 
 PAGE = Path(__file__).resolve().parent.parent / "docs" / "configuration.md"
 

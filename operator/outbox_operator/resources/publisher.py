@@ -11,8 +11,11 @@ from typing import Annotated
 from pydantic import Field, model_validator
 
 from outbox_operator.resources.objects import SecretKeyRef
+from outbox_relay.contract.librdkafka import BY_KEY, REFUSED
 from outbox_relay.contract.settings import KafkaProducer, SaslMechanism
 from outbox_relay.contract.values import Settings
+
+ONE_OF = f"one of {', '.join(BY_KEY)}"
 
 
 class KafkaTls(Settings):
@@ -50,6 +53,15 @@ class Kafka(KafkaProducer):
     """More settings of librdkafka, for what has no field here; every value is a text. Those that
     the delivery guarantee rests on (acks, idempotence, ordering of requests, timeouts) cannot be
     changed, and secrets do not belong here."""
+
+    @model_validator(mode="after")
+    def config_fits(self) -> "Kafka":
+        for name, why in REFUSED.items():
+            if name in self.config:
+                raise ValueError(f"config: {name} cannot be set: {why}")
+        if self.config.get("partitioner", BY_KEY[0]) not in BY_KEY:
+            raise ValueError(f"config: partitioner must keep a key in its partition: {ONE_OF}")
+        return self
 
 
 class Publisher(Settings):

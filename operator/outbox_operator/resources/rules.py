@@ -5,16 +5,17 @@ Read by `schema`. A model without an entry here has no validator; a test looks. 
 alike is tested by one corpus, which the API server and the models judge.
 """
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from typing import NamedTuple
 
 from pydantic import BaseModel
 
 from outbox_operator.resources.autoscaling import Autoscaling
 from outbox_operator.resources.pods import OUR_ENV, EnvSource, EnvVar, Toleration
-from outbox_operator.resources.publisher import KafkaTls, Publisher
+from outbox_operator.resources.publisher import ONE_OF, Kafka, KafkaTls, Publisher
 from outbox_operator.resources.relay import LONGEST_OBJECT_NAME, OutboxRelay, RelaySpec
 from outbox_operator.resources.replay import Range, ReplaySpec, Selection
+from outbox_relay.contract.librdkafka import BY_KEY, REFUSED
 from outbox_relay.contract.settings import Polling, RetryPolicy
 
 
@@ -59,6 +60,22 @@ OTHERS = [
     if field.alias and name != "states"
 ]
 
+
+def config_rules() -> Iterator[Rule]:
+    """A rule for each reason, so that the message can give it."""
+    for reason in dict.fromkeys(REFUSED.values()):
+        names = [name for name, why in REFUSED.items() if why == reason]
+        yield Rule(
+            f"!has(self.config) || {names}.all(name, !(name in self.config))",
+            f"config: {' and '.join(names)} cannot be set: {reason}",
+        )
+    yield Rule(
+        "!has(self.config) || !('partitioner' in self.config) || "
+        f"self.config['partitioner'] in {list(BY_KEY)}",
+        f"config: partitioner must keep a key in its partition: {ONE_OF}",
+    )
+
+
 RULES: Mapping[type[BaseModel], tuple[Rule, ...]] = {
     OutboxRelay: (
         Rule(
@@ -85,6 +102,7 @@ RULES: Mapping[type[BaseModel], tuple[Rule, ...]] = {
         ),
     ),
     Publisher: (Rule("has(self.kafka)", "name exactly one publisher: kafka"),),
+    Kafka: tuple(config_rules()),
     KafkaTls: (
         Rule(
             "has(self.certSecretRef) == has(self.keySecretRef)",

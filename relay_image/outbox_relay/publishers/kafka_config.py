@@ -1,5 +1,5 @@
 """
-Settings to librdkafka's configuration, and what nobody may change in it.
+Settings to librdkafka's configuration; what nobody may change in it is in `contract.librdkafka`.
 
 Read by `kafka_sender` and `kafka_check`, whenever they make a client: secrets are read anew each
 time, so that a rotated password is picked up without a restart.
@@ -10,10 +10,11 @@ import re
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Final, TypeVar
+from typing import Any, TypeVar
 
 from confluent_kafka import KafkaError, KafkaException
 
+from outbox_relay.contract.librdkafka import BY_KEY, REFUSED
 from outbox_relay.contract.settings import Kafka
 from outbox_relay.errors import SettingsError
 from outbox_relay.model.attempt import without_secrets
@@ -31,45 +32,6 @@ they come from must fit into the relay's memory."""
 
 LARGEST_BATCH_BYTES = 1_000_000
 """librdkafka's default, below Kafka's default limit of a record batch."""
-
-RESTS_ON_IT = "the delivery guarantee rests on it"
-IN_CLEAR = "a secret does not belong into a config file: use the fields under tls and sasl"
-
-REFUSED: Final = {
-    "acks": RESTS_ON_IT,
-    "request.required.acks": RESTS_ON_IT,
-    "enable.idempotence": RESTS_ON_IT,
-    "enable.gapless.guarantee": "it follows from `ordering`",
-    "max.in.flight": RESTS_ON_IT,
-    "max.in.flight.requests.per.connection": RESTS_ON_IT,
-    "retries": RESTS_ON_IT,
-    "message.send.max.retries": RESTS_ON_IT,
-    "delivery.report.only.error": "every event needs the broker's answer",
-    "transactional.id": "the relay does not use transactions",
-    "message.timeout.ms": "use deliveryTimeout, which is compared with the lease",
-    "delivery.timeout.ms": "use deliveryTimeout, which is compared with the lease",
-    "message.max.bytes": "use maxMessageBytes",
-    "bootstrap.servers": "use bootstrapServers",
-    "metadata.broker.list": "use bootstrapServers",
-    "linger.ms": "use linger",
-    "queue.buffering.max.ms": "use linger",
-    "compression.type": "use compression",
-    "compression.codec": "use compression",
-    "security.protocol": "it follows from tls and sasl",
-    "sasl.mechanism": "use sasl.mechanism under sasl",
-    "sasl.mechanisms": "use sasl.mechanism under sasl",
-    "sasl.username": IN_CLEAR,
-    "sasl.password": IN_CLEAR,
-    "sasl.oauthbearer.client.secret": IN_CLEAR,
-    "ssl.key.password": IN_CLEAR,
-    "ssl.key.pem": IN_CLEAR,
-    "ssl.keystore.password": IN_CLEAR,
-}
-
-BY_KEY = frozenset(
-    ("murmur2_random", "murmur2", "consistent_random", "consistent", "fnv1a", "fnv1a_random")
-)
-"""Partitioners that send a key always to the same partition."""
 
 
 @dataclass(frozen=True)
