@@ -1,8 +1,8 @@
 """
 OutboxReplay: the request as people write it, and the status as the operator writes it.
 
-Its spec never changes once it is made, but for `suspend`: what was audited is what runs. Whether a
-selection makes sense by itself is judged here; whether anything matches is for the driver to say.
+Its spec never changes once it is made, but for `suspend`: what was audited is what runs. Which
+events it is about is said in `selection`.
 """
 
 from collections.abc import Mapping
@@ -21,88 +21,15 @@ from outbox_operator.resources.objects import (
     Time,
 )
 from outbox_operator.resources.pods import PodSettings
+from outbox_operator.resources.selection import Selection
 from outbox_relay.contract.values import Settings
 
-Text = Annotated[str, Field(min_length=1, max_length=1000)]
-Texts = Annotated[tuple[Text, ...], Field(min_length=1, max_length=1000)]
-EventId = Annotated[
-    str,
-    Field(
-        max_length=36,
-        pattern=r"^[0-9a-fA-F]{8}-[0-9a-fA-F]{4}-[0-9a-fA-F]{4}-[0-9a-fA-F]{4}-[0-9a-fA-F]{12}$",
-    ),
-]
-EventIds = Annotated[tuple[EventId, ...], Field(min_length=1, max_length=10_000)]
 SparkMemory = Annotated[str, Field(max_length=10, pattern=r"^[1-9][0-9]*(Mi|Gi)$")]
 
 
 class RelayRef(Settings):
     name: ObjectName
     """An OutboxRelay of the same namespace."""
-
-
-class Range(Settings):
-    after: Time | None = None
-    """From then on, that moment included."""
-    before: Time | None = None
-    """Up to then, that moment excluded."""
-
-    @model_validator(mode="after")
-    def in_order(self) -> "Range":
-        if self.after is None and self.before is None:
-            raise ValueError("name at least one of after and before")
-        if self.after is not None and self.before is not None and self.after >= self.before:
-            raise ValueError("after must be earlier than before: nothing lies between")
-        return self
-
-
-class Aggregate(Settings):
-    type: Text
-    """Its type, such as `order`."""
-    id: Text
-    """Its id."""
-
-
-class Selection(Settings):
-    """An event must fit everything that is said here; within a list, any item."""
-
-    states: (
-        Annotated[tuple[Literal["DEAD", "PUBLISHED"], ...], Field(min_length=1, max_length=2)]
-        | None
-    ) = None
-    """States that are replayed. Default: DEAD only. What waits already or is being published is
-    never touched."""
-    event_types: Texts | None = None
-    """Patterns; `*` stands for any run of characters: `order.*`."""
-    created: Range | None = None
-    """When the event was stored."""
-    published: Range | None = None
-    """When it was published; needs PUBLISHED among the states."""
-    ordering_keys: Texts | None = None
-    """Only events of these keys."""
-    aggregates: Annotated[tuple[Aggregate, ...], Field(min_length=1, max_length=1000)] | None = None
-    """Only events of these aggregates."""
-    tenants: Texts | None = None
-    """Only events of these tenants."""
-    correlation_ids: Texts | None = None
-    """Only events of these flows."""
-    event_ids: EventIds | None = None
-    """Only these events."""
-    error_matches: Text | None = None
-    """A regular expression (PostgreSQL's) that the last error must match: `timed out|MSG_SIZE`."""
-
-    @model_validator(mode="after")
-    def fits(self) -> "Selection":
-        states = self.states or ()
-        if self.published is not None and "PUBLISHED" not in states:
-            raise ValueError("published needs states: [PUBLISHED]: nothing else was published")
-        others = self.model_fields_set - {"states"}
-        if "PUBLISHED" in states and not others:
-            raise ValueError(
-                "PUBLISHED alone is everything that ever went out: narrow it, for example by "
-                'created or eventTypes; eventTypes: ["*"] if you mean everything'
-            )
-        return self
 
 
 class Rate(Settings):
