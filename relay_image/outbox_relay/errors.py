@@ -5,10 +5,21 @@ OutboxError
 ├── SettingsError          the configuration cannot be used
 ├── StoreError             the database
 │   ├── StoreUnavailable   it does not answer: wait and try again
+│   │   ├── StoreReadOnly  it answers, and takes no writes: a standby, a failover
+│   │   ├── WrongPassword  it answers, and does not believe that we are who we say
+│   │   ├── LoginRefused   it answers, and lets nobody of that name in from here
+│   │   └── DatabaseMissing    the server has no database of that name
+│   ├── RightMissing       the database user lacks a right
 │   ├── SchemaMissing      outbox-relay migrate has not run
+│   ├── SchemaOutdated     outbox-relay migrate of an older version has run
 │   ├── SchemaTooNew       the database is ahead of this program
+│   ├── RelayUnknown       no relay of that name has registered
 │   └── Refused            a rule of the outbox forbids it; nothing changed
-└── PublisherError         the broker's client cannot be made
+├── PublisherError         the broker does not answer, or its client cannot be made
+│   └── BrokerRefused      it answers, and does not let us in
+└── Defect                 a fault of the program
+
+Each has its name for machines in `contract.reasons`.
 """
 
 
@@ -28,11 +39,39 @@ class StoreUnavailable(StoreError):
     pass
 
 
+class StoreReadOnly(StoreUnavailable):
+    pass
+
+
+class WrongPassword(StoreUnavailable):
+    pass
+
+
+class LoginRefused(StoreUnavailable):
+    pass
+
+
+class DatabaseMissing(StoreUnavailable):
+    pass
+
+
+class RightMissing(StoreError):
+    pass
+
+
 class SchemaMissing(StoreError):
     pass
 
 
+class SchemaOutdated(StoreError):
+    pass
+
+
 class SchemaTooNew(StoreError):
+    pass
+
+
+class RelayUnknown(StoreError):
     pass
 
 
@@ -41,4 +80,12 @@ class Refused(StoreError):
 
 
 class PublisherError(OutboxError):
+    pass
+
+
+class BrokerRefused(PublisherError):
+    pass
+
+
+class Defect(OutboxError):
     pass

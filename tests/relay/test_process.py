@@ -2,15 +2,18 @@
 
 import re
 import time
+from pathlib import Path
 from typing import Any
 
+import psycopg
 import pytest
 from psycopg.conninfo import make_conninfo
 
 from fixtures.outbox import Outbox
 from fixtures.relays import StartRelay
 from fixtures.topics import Consume
-from services import PgBouncer, wait_until
+from outbox_relay.store.migrate import migrate
+from services import PgBouncer, Postgres, scratch, wait_until
 
 pytestmark = [pytest.mark.pg, pytest.mark.kafka]
 
@@ -168,17 +171,23 @@ def test_oo_30_a_retry_keeps_its_time_over_a_restart(
 
 
 @pytest.mark.parametrize(
-    ("breakage", "says"),
+    ("breakage", "says", "reason"),
     [
-        ("DROP SCHEMA outbox CASCADE", "outbox-relay migrate"),
+        ("DROP SCHEMA outbox CASCADE", "outbox-relay migrate", "SchemaMissing"),
+        (
+            "DELETE FROM outbox.schema_version WHERE version > 1",
+            "outbox-relay migrate",
+            "SchemaOutdated",
+        ),
         (
             "INSERT INTO outbox.schema_version (version, name, checksum) VALUES (999, 'x', 'x')",
             "999",
+            "SchemaTooNew",
         ),
     ],
 )
 def test_what_only_a_person_can_mend_ends_the_process_with_a_message(
-    outbox: Outbox, start_relay: StartRelay, breakage: str, says: str
+    outbox: Outbox, start_relay: StartRelay, breakage: str, says: str, reason: str
 ) -> None:
     outbox.sql(breakage)
     relay = start_relay(outbox.dsn, kafka={"topic": "t"})
@@ -186,6 +195,59 @@ def test_what_only_a_person_can_mend_ends_the_process_with_a_message(
     log = relay.log.read_text()
     assert says in log
     assert "Traceback" not in log
+    words = relay.last_words
+    assert words is not None
+    assert (words.reason, says in words.message) == (reason, True)
+
+
+def test_a_user_without_rights_ends_it_with_a_message(
+    outbox: Outbox, postgres: Postgres, start_relay: StartRelay
+) -> None:
+    outbox.sql("DROP ROLE IF EXISTS nobody")
+    outbox.sql("CREATE ROLE nobody LOGIN")
+    relay = start_relay(
+        postgres.dsn(outbox.value("SELECT current_database()"), "nobody"), kafka={"topic": "t"}
+    )
+    assert relay.wait(30) == 1
+    outbox.sql("DROP ROLE nobody")
+    words = relay.last_words
+    assert words is not None
+    assert (words.reason, "outbox_relay" in words.message) == ("PermissionDenied", True)
+
+
+def test_a_wrong_password_is_told_and_waited_for_and_a_changed_secret_needs_no_restart(
+    tmp_path: Path, topic: str, start_relay: StartRelay
+) -> None:
+    with scratch() as folder, Postgres(folder / "pg") as server:
+        migrate(server.create_database("shop"))
+        with psycopg.connect(server.dsn("shop"), autocommit=True) as conn:
+            conn.execute("CREATE ROLE relay LOGIN PASSWORD 'right' IN ROLE outbox_relay")
+        hba = server.data / "pg_hba.conf"
+        hba.write_text("host all relay 127.0.0.1/32 scram-sha-256\n" + hba.read_text())
+        server.restart()
+        secret = tmp_path / "dsn"
+        secret.write_text(make_conninfo(server.dsn("shop", "relay"), password="wrong"))
+        relay = start_relay("unused", kafka={"topic": topic}, store={"dsn": {"file": str(secret)}})
+        wait_until(lambda: relay.status()["reasons"].get("store"), 30, "it says so")
+        report = relay.status()
+        assert report["reasons"] == {
+            "start": "Starting",
+            "status": "WrongPassword",
+            "store": "WrongPassword",
+        }
+        assert relay.get("/readyz")[0] == 503
+        assert "password authentication failed" in relay.get("/readyz")[1]
+        secret.write_text(make_conninfo(server.dsn("shop", "relay"), password="right"))
+        wait_until(lambda: relay.get("/readyz")[0] == 200, 30, "it is let in")
+        # While it works, a secret may be unreadable for a moment: that is no reason to end.
+        secret.write_text("nonsense")
+        server.restart()
+        wait_until(lambda: relay.get("/readyz")[0] == 503, 30, "it cannot connect")
+        secret.write_text(make_conninfo(server.dsn("shop", "relay"), password="right"))
+        wait_until(lambda: relay.get("/readyz")[0] == 200, 40, "it is back")
+        assert "right" not in relay.log.read_text()
+        assert relay.stop() == 0
+        assert relay.last_words is None
 
 
 def test_em_07_the_topic_template_changes_and_the_event_does_not(

@@ -2,7 +2,8 @@
 `outbox-relay`: the commands in one group, and how each of them ends.
 
 Exit codes: 0 done; 1 an error that its text explains, or something was refused or failed a check;
-2 the command line is wrong; 130 interrupted.
+2 the command line is wrong; 130 interrupted. In a container the error is also left as its last
+words, see `cli.last_words`.
 """
 
 import os
@@ -12,8 +13,8 @@ from collections.abc import Sequence
 import click
 
 from outbox_relay import __version__
-from outbox_relay.cli import check, inspect, intervene, lineage, serve, troubles
-from outbox_relay.errors import OutboxError
+from outbox_relay.cli import check, inspect, intervene, last_words, lineage, serve, troubles
+from outbox_relay.errors import Defect, OutboxError, SettingsError
 
 SECTIONS = {
     "Run": [serve.migrate, serve.run, serve.reap, serve.validate, check.check],
@@ -77,11 +78,14 @@ for section in SECTIONS.values():
 
 
 def main(args: Sequence[str] | None = None) -> int:
+    args = sys.argv[1:] if args is None else args
+    command = next(iter(args), "")
     try:
         code = cli.main(args=args, prog_name="outbox-relay", standalone_mode=False)
         sys.stdout.flush()
     except click.ClickException as error:
         error.show()
+        last_words.leave(command, SettingsError(error.format_message()))
         return error.exit_code
     except click.Abort:
         return 130
@@ -91,7 +95,11 @@ def main(args: Sequence[str] | None = None) -> int:
         return 0
     except OutboxError as error:
         click.echo(f"error: {error}", err=True)
+        last_words.leave(command, error)
         return 1
+    except Exception as error:
+        last_words.leave(command, Defect(f"{error!r}: the log has the stack trace"))
+        raise
     return code if isinstance(code, int) else 0
 
 

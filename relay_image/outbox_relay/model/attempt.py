@@ -30,8 +30,9 @@ class ErrorClass(StrEnum):
 
 
 SECRET = re.compile(
-    # a name that means a secret, perhaps quoted, perhaps the end of a longer one; and its value
-    r"(?i)([\w.-]*(?:password|passwd|pwd|secret|token|api[-_]?key|authorization|jaas\.config)"
+    # a name that means a secret, perhaps quoted, perhaps the end of a longer one; and its value.
+    # From the start of a word only: from each of its letters, a long one takes minutes
+    r"(?i)((?<![\w.-])[\w.-]*(?:password|passwd|pwd|secret|token|api[-_]?key|authorization|jaas\.config)"
     r"[\"']?\s*[=:]\s*(?:(?:bearer|basic)\s+)?)(\"[^\"]*\"|'[^']*'|[^\s,;}\"']+)"
     r"|(://[^:/@\s]*:)[^@\s]+(?=@)"
 )

@@ -4,6 +4,9 @@ import logging
 import threading
 from collections.abc import Mapping
 
+from outbox_relay.contract.reasons import Reason, reason_of
+from outbox_relay.errors import OutboxError
+
 log = logging.getLogger("outbox.health")
 
 
@@ -13,11 +16,18 @@ class Health:
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._troubles: dict[str, str] = {"start": "not registered with the store yet"}
+        self._reasons = {"start": Reason.STARTING}
 
-    def trouble(self, what: str, why: str) -> None:
+    def trouble(self, what: str, why: str | OutboxError, reason: Reason | None = None) -> None:
+        """`reason` where `why` is not an error, which tells it."""
+        if isinstance(why, OutboxError):
+            reason = reason or reason_of(why)
         with self._lock:
             known = what in self._troubles
-            self._troubles[what] = why
+            self._troubles[what] = str(why)
+            self._reasons.pop(what, None)
+            if reason is not None:
+                self._reasons[what] = reason
         if not known:
             log.warning("%s unavailable: %s", what, why, extra={"happening": "unavailable"})
 
@@ -25,11 +35,13 @@ class Health:
         """Not fit for more work, and nothing is wrong: we were told to stop."""
         with self._lock:
             self._troubles["draining"] = why
+            self._reasons["draining"] = Reason.DRAINING
         log.info("draining: %s", why, extra={"happening": "draining"})
 
     def well(self, what: str) -> None:
         with self._lock:
             known = self._troubles.pop(what, None)
+            self._reasons.pop(what, None)
         if known is not None and what != "start":
             log.info("%s available again", what, extra={"happening": "available"})
 
@@ -37,3 +49,9 @@ class Health:
     def troubles(self) -> Mapping[str, str]:
         with self._lock:
             return dict(self._troubles)
+
+    @property
+    def reasons(self) -> Mapping[str, Reason]:
+        """Of the same troubles, for machines, where they are known."""
+        with self._lock:
+            return dict(self._reasons)

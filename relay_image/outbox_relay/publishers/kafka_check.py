@@ -16,8 +16,9 @@ from confluent_kafka.admin._config import ConfigResource  # the public module do
 from confluent_kafka.admin._topic import TopicDescription
 
 from outbox_relay.contract.settings import Kafka
-from outbox_relay.errors import OutboxError, PublisherError
+from outbox_relay.errors import BrokerRefused, OutboxError, PublisherError
 from outbox_relay.publishers.kafka_config import Trouble, client_config, make_client
+from outbox_relay.publishers.kafka_errors import LETS_NOBODY_IN
 
 LOG = logging.getLogger(__name__)
 
@@ -27,7 +28,7 @@ Finding = tuple[Literal["ok", "warn", "fail"], str]
 
 
 def ask_cluster(settings: Kafka) -> int:
-    """How many brokers there are; PublisherError with the reason if none answers."""
+    """How many brokers there are; PublisherError with the reason if none answers or lets us in."""
     config, secrets = client_config(settings)
     trouble = Trouble(LOG, secrets)
     admin = make_client(AdminClient, _for_admin(config), secrets, trouble)
@@ -36,7 +37,8 @@ def ask_cluster(settings: Kafka) -> int:
         return len(admin.describe_cluster(request_timeout=PATIENCE).result().nodes)
     except KafkaException as error:
         admin.poll(0)  # the reason comes here; the request itself only timed out
-        raise PublisherError(
+        refused = trouble.last is not None and trouble.last.code() in LETS_NOBODY_IN
+        raise (BrokerRefused if refused else PublisherError)(
             f"Kafka at {settings.bootstrap_servers} does not answer: "
             f"{secrets.hide(error.args[0].str())}{trouble.because()}"
         ) from None

@@ -63,6 +63,18 @@ OF_THE_BROKER: Final = frozenset(
     )
 )
 
+LETS_NOBODY_IN: Final = frozenset(
+    (
+        KafkaError._AUTHENTICATION,
+        KafkaError._SSL,
+        KafkaError.SASL_AUTHENTICATION_FAILED,
+        KafkaError.UNSUPPORTED_SASL_MECHANISM,
+        KafkaError.ILLEGAL_SASL_STATE,
+        KafkaError.CLUSTER_AUTHORIZATION_FAILED,
+    )
+)
+"""It answers, and a name, a password, a certificate or a mechanism is not the right one."""
+
 IN_DOUBT: Final = frozenset(
     (
         KafkaError._FATAL,

@@ -6,6 +6,7 @@ off because a pooler may hand the next statement to another backend; the hot sta
 functions of the schema, whose plans the backend caches itself.
 """
 
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -15,11 +16,16 @@ from psycopg import errors as pg
 from psycopg.conninfo import conninfo_to_dict
 
 from outbox_relay.errors import (
+    DatabaseMissing,
+    LoginRefused,
     Refused,
+    RightMissing,
     SchemaMissing,
     SettingsError,
     StoreError,
+    StoreReadOnly,
     StoreUnavailable,
+    WrongPassword,
 )
 from outbox_relay.model.attempt import without_secrets
 
@@ -32,7 +38,28 @@ UNAVAILABLE = (
     pg.CannotConnectNow,
     pg.DeadlockDetected,
     pg.QueryCanceled,  # our statement_timeout
-    pg.ReadOnlySqlTransaction,  # a failover that has not ended
+)
+# By the text, because libpq has no code for what ends a connection before it is one. In another
+# language than English the store is simply away, and the text tells.
+SHUT_DOORS: tuple[tuple[re.Pattern[str], type[StoreUnavailable], str], ...] = (
+    (
+        re.compile("(password|SASL) authentication failed|no password supplied"),
+        WrongPassword,
+        "correct user and password in the DSN's secret; it is read again at every try",
+    ),
+    (
+        re.compile(
+            r"authentication failed|no pg_hba\.conf entry|pg_hba\.conf rejects|no such user"
+            r'|not permitted to log in|role ".*" does not exist|permission denied for database'
+        ),
+        LoginRefused,
+        "check the user in the DSN, and pg_hba.conf on the server",
+    ),
+    (
+        re.compile(r'database ".*" does not exist|no such database'),
+        DatabaseMissing,
+        "correct the database's name in the DSN, or create it",
+    ),
 )
 MISSING = (pg.UndefinedTable, pg.InvalidSchemaName, pg.UndefinedFunction, pg.UndefinedColumn)
 
@@ -83,17 +110,29 @@ def translated() -> Iterator[None]:
             f"({first_line(error)}): run `outbox-relay migrate`"
         ) from error
     except pg.InsufficientPrivilege as error:
-        raise StoreError(
+        raise RightMissing(
             f"the database user lacks a right ({first_line(error)}): "
             "grant it the role outbox_relay, or outbox_reader for inspection"
         ) from error
+    except pg.ReadOnlySqlTransaction as error:
+        raise StoreReadOnly(
+            f"PostgreSQL: {first_line(error)}; a standby, or a failover that has not ended; "
+            "target_session_attrs=read-write in the DSN finds the primary"
+        ) from error
     except UNAVAILABLE as error:
-        raise StoreUnavailable(f"PostgreSQL: {first_line(error)}") from error
+        raise unavailable(error) from error
     except (pg.RestrictViolation, pg.CheckViolation) as error:
         hint = error.diag.message_hint
         raise Refused(first_line(error) + (f" ({hint})" if hint else "")) from error
     except psycopg.Error as error:
         raise StoreError(f"PostgreSQL: {first_line(error)}") from error
+
+
+def unavailable(error: psycopg.Error) -> StoreUnavailable:
+    for text, kind, cure in SHUT_DOORS:
+        if text.search(str(error)):
+            return kind(f"PostgreSQL: {first_line(error)}; {cure}")
+    return StoreUnavailable(f"PostgreSQL: {first_line(error)}")
 
 
 def first_line(error: psycopg.Error) -> str:

@@ -10,7 +10,7 @@ import re
 from importlib import resources
 from typing import NamedTuple
 
-from outbox_relay.errors import SchemaMissing, SchemaTooNew, StoreError
+from outbox_relay.errors import SchemaMissing, SchemaOutdated, SchemaTooNew
 from outbox_relay.store.connection import Connection, connect, translated
 
 
@@ -106,7 +106,7 @@ def require_current(conn: Connection) -> None:
     if found == 0:
         raise SchemaMissing("this database has no outbox schema: run `outbox-relay migrate`")
     if found < KNOWN:
-        raise StoreError(
+        raise SchemaOutdated(
             f"the outbox schema has version {found}, this program needs {KNOWN}: "
             "run `outbox-relay migrate`"
         )

@@ -10,6 +10,7 @@ import threading
 from collections.abc import Callable, Sequence
 from enum import StrEnum
 
+from outbox_relay.contract.reasons import Reason
 from outbox_relay.model.attempt import Acked, ErrorClass, Outcome, Refused
 
 TRIAL = 20
@@ -37,6 +38,7 @@ class Breaker:
         self._probe_at = 0.0
         self._trying = False
         self.reason = ""
+        self.cause = Reason.BROKER_UNREACHABLE
 
     @property
     def state(self) -> BreakerState:
@@ -59,14 +61,14 @@ class Breaker:
                 return None
             return max(0.0, self._probe_at - self._clock())
 
-    def probed(self, failure: str | None) -> None:
+    def probed(self, failure: str | None, cause: Reason = Reason.BROKER_UNREACHABLE) -> None:
         with self._lock:
             if self._state is not BreakerState.OPEN:
                 return
             if failure is None:
                 self._state, self._trying = BreakerState.TRIAL, False
             else:
-                self.reason = failure
+                self.reason, self.cause = failure, cause
                 self._pause = min(self._longest, self._pause * 2)
                 self._probe_at = self._clock() + self._pause
 
@@ -84,6 +86,7 @@ class Breaker:
                         BreakerState.OPEN,
                         f"{errors[0].code}: {errors[0].text}",
                     )
+                    self.cause = Reason.BROKER_UNREACHABLE  # the next probe may know better
                     if was is not BreakerState.CLOSED:  # it answers probes and takes nothing
                         self._pause = min(self._longest, self._pause * 2)
                     self._probe_at = self._clock() + self._pause

@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from outbox_relay.contract.settings import RelaySettings
+from outbox_relay.errors import SettingsError, StoreUnavailable
 from outbox_relay.model.retry import Retry
 from outbox_relay.observe.health import Health
 from outbox_relay.observe.metrics import Metrics
@@ -66,9 +67,15 @@ class Context:
 
     def open_connection(self, purpose: str) -> Connection:
         store = self.settings.store
-        return connect(
-            store.dsn.read("store.dsn"),
-            f"outbox-relay {self.settings.name} {purpose}",
-            store.connect_timeout.total_seconds(),
-            self.settings.statement_timeout.total_seconds(),
-        )
+        try:
+            return connect(
+                store.dsn.read("store.dsn"),
+                f"outbox-relay {self.settings.name} {purpose}",
+                store.connect_timeout.total_seconds(),
+                self.settings.statement_timeout.total_seconds(),
+            )
+        except SettingsError as error:
+            if not self.relay:
+                raise
+            # It was right when we started: a secret is being changed, and will be right again.
+            raise StoreUnavailable(str(error)) from error

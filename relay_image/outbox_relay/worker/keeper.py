@@ -38,7 +38,7 @@ class Keeper:
             try:
                 self._round()
             except StoreError as error:
-                self._context.health.trouble("store", str(error))
+                self._context.health.trouble("store", error)
                 self.close()
             until.wait(self._nap())
 

@@ -11,6 +11,7 @@ import random
 import time
 from collections.abc import Sequence
 
+from outbox_relay.contract.reasons import Reason, reason_of
 from outbox_relay.errors import StoreError
 from outbox_relay.model import ordering
 from outbox_relay.model.attempt import Acked, Error, ErrorClass, Outcome, Refused, Unsent, Verdict
@@ -57,7 +58,7 @@ class Worker:
                 self._cycle()
                 self._retry_in = 0.1
             except StoreError as error:  # away, or somebody must act: a right, the schema
-                self._wait_for_store(str(error))
+                self._wait_for_store(error)
         self._close()
 
     def _cycle(self) -> None:
@@ -281,14 +282,14 @@ class Worker:
         if pause is None or self._index != 0:
             context.crew.rest(self._index, 0.1)
             return
-        context.health.trouble("broker", context.breaker.reason)
+        context.health.trouble("broker", context.breaker.reason, context.breaker.cause)
         context.metrics.breaker.set(1)
         if context.stopping.wait(pause):
             return
         try:
             context.publisher.probe()
         except Exception as error:
-            context.breaker.probed(str(error))
+            context.breaker.probed(str(error), reason_of(error, Reason.BROKER_UNREACHABLE))
         else:
             context.breaker.probed(None)
 
@@ -296,12 +297,12 @@ class Worker:
         context = self._context
         if context.breaker.state is BreakerState.OPEN:
             context.metrics.breaker.set(1)
-            context.health.trouble("broker", context.breaker.reason)
+            context.health.trouble("broker", context.breaker.reason, context.breaker.cause)
         else:
             context.metrics.breaker.set(0)
             context.health.well("broker")
 
-    def _wait_for_store(self, why: str) -> None:
+    def _wait_for_store(self, why: StoreError) -> None:
         context = self._context
         context.health.trouble("store", why)
         self._close()

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from outbox_relay.contract.settings import RelaySettings
-from outbox_relay.errors import StoreError
+from outbox_relay.errors import RelayUnknown
 from outbox_relay.model import ordering
 from outbox_relay.model.event import Claim
 from outbox_relay.model.lifecycle import State
@@ -107,7 +107,7 @@ def reap_once(settings: RelaySettings) -> ReapReport:
         require_current(conn)
         relay = relay_id(conn, settings.name)
         if relay is None:
-            raise StoreError(
+            raise RelayUnknown(
                 f"no relay named {settings.name!r} is registered in this database: "
                 "it registers when `outbox-relay run` first starts; check the name in the config"
             )

@@ -4,6 +4,8 @@ import logging
 
 import pytest
 
+from outbox_relay.contract.reasons import Reason
+from outbox_relay.errors import StoreUnavailable, WrongPassword
 from outbox_relay.observe.health import Health
 
 
@@ -68,3 +70,18 @@ def test_what_was_read_does_not_change(health: Health) -> None:
     seen = health.troubles
     health.well("start")
     assert set(seen) == {"start"}
+
+
+def test_a_trouble_has_its_errors_reason_and_both_go_together(health: Health) -> None:
+    assert health.reasons == {"start": "Starting"}
+    health.trouble("store", WrongPassword("no"))
+    health.trouble("broker", "no answer", Reason.BROKER_UNREACHABLE)
+    health.trouble("other", "who knows")
+    health.well("start")
+    assert health.troubles == {"store": "no", "broker": "no answer", "other": "who knows"}
+    assert health.reasons == {"store": "WrongPassword", "broker": "BrokerUnreachable"}
+    health.trouble("store", StoreUnavailable("away"))
+    assert health.reasons["store"] == "StoreUnreachable"
+    health.well("store")
+    health.draining("told to stop")
+    assert health.reasons == {"broker": "BrokerUnreachable", "draining": "Draining"}

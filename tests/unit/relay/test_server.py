@@ -4,7 +4,7 @@ import json
 import logging
 import urllib.error
 import urllib.request
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any
@@ -43,8 +43,10 @@ class Process:
     metrics: Metrics = field(default_factory=Metrics)
     report: Report | Exception = REPORT
     port: int = 0
+    when_asked: Callable[[], None] = lambda: None
 
     def reported(self) -> Report:
+        self.when_asked()
         if isinstance(self.report, Exception):
             raise self.report
         return self.report
@@ -73,6 +75,7 @@ def shared() -> Iterator[Process]:
 @pytest.fixture
 def process(shared: Process) -> Process:
     shared.report = REPORT
+    shared.when_asked = lambda: None
     for trouble in shared.health.troubles:
         shared.health.well(trouble)
     return shared
@@ -118,6 +121,13 @@ def test_without_a_store_the_status_says_so(process: Process) -> None:
     process.report = REPORT.model_copy(update={"backlog": None, "ready": False})
     assert json.loads(process.get("/status")[2])["backlog"] is None
     assert process.get("/metrics")[0] == 200
+
+
+def test_a_report_that_failed_once_does_not_keep_it_from_being_ready(process: Process) -> None:
+    process.health.trouble("status", "no answer")
+    assert process.get("/readyz")[0] == 503
+    process.when_asked = lambda: process.health.well("status")
+    assert process.get("/readyz")[0] == 200
 
 
 def scrape(process: Process) -> dict[tuple[str, str], float]:

@@ -1,0 +1,70 @@
+"""Why there is no connection: told apart on a real server, each with its cure."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import psycopg
+import pytest
+
+from outbox_relay.contract.reasons import Reason, reason_of
+from outbox_relay.errors import StoreUnavailable
+from outbox_relay.store.connection import connect
+from outbox_relay.store.migrate import migrate
+from services import Postgres, scratch
+
+pytestmark = pytest.mark.pg
+
+HBA = """
+host all keyed    127.0.0.1/32 scram-sha-256
+host all rejected 127.0.0.1/32 reject
+host all postgres,groupless,missing 127.0.0.1/32 trust
+"""
+
+
+@pytest.fixture(scope="module")
+def guarded() -> Iterator[Postgres]:
+    """A server that asks who is there."""
+    with scratch() as folder, Postgres(folder / "pg") as server:
+        with psycopg.connect(server.dsn(), autocommit=True) as conn:
+            conn.execute("CREATE ROLE keyed LOGIN PASSWORD 'right'")
+            conn.execute("CREATE ROLE rejected LOGIN")
+            conn.execute("CREATE ROLE groupless NOLOGIN")
+            conn.execute("CREATE DATABASE closed")
+            conn.execute("REVOKE CONNECT ON DATABASE closed FROM PUBLIC")
+            conn.execute("CREATE DATABASE frozen")
+            conn.execute("ALTER DATABASE frozen SET default_transaction_read_only = on")
+            found = conn.execute("SHOW hba_file").fetchone()
+            assert found is not None
+            Path(found[0]).write_text(HBA)
+        server.restart()
+        yield server
+
+
+@pytest.mark.parametrize(
+    ("who", "reason", "cure"),
+    [
+        ("user=keyed password=wrong", Reason.WRONG_PASSWORD, "read again at every try"),
+        ("user=keyed", Reason.WRONG_PASSWORD, "read again at every try"),
+        ("user=rejected", Reason.LOGIN_REFUSED, "pg_hba.conf"),
+        ("user=stranger", Reason.LOGIN_REFUSED, "pg_hba.conf"),
+        ("user=groupless", Reason.LOGIN_REFUSED, "check the user"),
+        ("user=missing", Reason.LOGIN_REFUSED, "check the user"),
+        ("user=keyed password=right dbname=closed", Reason.LOGIN_REFUSED, "check the user"),
+        ("user=postgres dbname=nowhere", Reason.DATABASE_MISSING, "or create it"),
+        ("user=postgres port=1", Reason.STORE_UNREACHABLE, "refused"),
+        ("user=postgres dbname=frozen", Reason.STORE_READ_ONLY, "target_session_attrs"),
+    ],
+)
+def test_each_shut_door_is_told_with_its_cure_and_may_open_by_itself(
+    guarded: Postgres, who: str, reason: Reason, cure: str
+) -> None:
+    with pytest.raises(StoreUnavailable) as caught:
+        migrate(f"host=127.0.0.1 port={guarded.port} dbname=postgres {who}")
+    assert reason_of(caught.value) is reason
+    assert cure in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_the_right_password_opens(guarded: Postgres) -> None:
+    dsn = f"host=127.0.0.1 port={guarded.port} dbname=postgres user=keyed password=right"
+    connect(dsn, "test").close()

@@ -1,0 +1,133 @@
+"""Reasons and last words: what machines are told about a failure, and where they find it."""
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from outbox_relay import errors
+from outbox_relay.cli import serve
+from outbox_relay.cli.main import main
+from outbox_relay.contract.reasons import LONGEST, OF, LastWords, Reason, reason_of
+from outbox_relay.errors import OutboxError, SchemaTooNew, SettingsError, WrongPassword
+
+KUBERNETES_KEEPS = 4096
+
+
+def all_errors(kind: type[OutboxError] = OutboxError) -> Iterator[type[OutboxError]]:
+    for below in kind.__subclasses__():
+        yield below
+        yield from all_errors(below)
+
+
+def test_every_error_has_a_reason_of_its_own() -> None:
+    ours = [kind for kind in all_errors() if kind.__module__ == errors.__name__]
+    assert set(ours) == set(OF)
+    assert len({OF[kind] for kind in ours}) == len(ours)
+
+
+def test_an_error_without_a_reason_has_that_of_the_one_above_it() -> None:
+    class Stranger(WrongPassword):
+        pass
+
+    assert reason_of(Stranger("x")) is Reason.WRONG_PASSWORD
+    assert reason_of(RuntimeError("x")) is Reason.DEFECT
+    assert reason_of(RuntimeError("x"), Reason.BROKER_UNREACHABLE) is Reason.BROKER_UNREACHABLE
+
+
+# What is said -------------------------------------------------------------------------------
+
+
+def test_last_words_are_one_line_however_many_the_error_has() -> None:
+    words = LastWords.about(SettingsError("relay.yaml:\n  lease: too short\n  name: missing"))
+    assert words.message == "relay.yaml:; lease: too short; name: missing"
+    assert words.reason == "SettingsInvalid"
+
+
+def test_last_words_fit_where_kubernetes_keeps_them_and_are_still_json() -> None:
+    line = LastWords.about(SettingsError("ü" * 100_000)).model_dump_json()
+    assert len(line.encode()) < KUBERNETES_KEEPS
+    assert json.loads(line)["message"].endswith("…")
+    assert len(json.loads(line)["message"]) == LONGEST
+
+
+def test_last_words_have_no_secrets() -> None:
+    text = "no way to postgresql://relay:hunter2@db/shop, password=hunter2"
+    assert "hunter2" not in LastWords.about(SettingsError(text)).message
+
+
+def test_last_words_can_be_read_also_those_of_a_newer_version() -> None:
+    said = LastWords.about(SchemaTooNew("use a newer one"))
+    assert LastWords.read(said.model_dump_json()) == said
+    newer = LastWords.read('{"reason": "MoonInTheWay", "message": "wait", "until": "morning"}')
+    assert newer is not None
+    assert newer.reason == "MoonInTheWay"
+
+
+@pytest.mark.parametrize("text", ["", "Killed", "[]", '{"reason": "x"}', "exec: no such file\n"])
+def test_what_others_said_is_not_taken_for_last_words(text: str) -> None:
+    assert LastWords.read(text) is None
+
+
+# Where it is said ---------------------------------------------------------------------------
+
+
+@pytest.fixture
+def termination_log(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """As the kubelet makes it: there, and empty."""
+    log = tmp_path / "termination-log"
+    log.touch()
+    monkeypatch.setenv("OUTBOX_TERMINATION_LOG", str(log))
+    monkeypatch.delenv("OUTBOX_DSN", raising=False)
+    return log
+
+
+def test_a_process_that_fails_says_why(termination_log: Path, tmp_path: Path) -> None:
+    termination_log.write_text("what somebody said before, and longer than what comes now" * 50)
+    assert main(["run", "--config", str(tmp_path / "missing.yaml")]) == 1
+    words = LastWords.read(termination_log.read_text())
+    assert words is not None
+    assert (words.reason, "No such file" in words.message) == ("SettingsInvalid", True)
+    assert termination_log.read_text().count("\n") == 1
+
+
+def test_a_wrong_command_line_is_a_wrong_setting(termination_log: Path) -> None:
+    assert main(["migrate"]) == 2
+    words = LastWords.read(termination_log.read_text())
+    assert words is not None
+    assert (words.reason, "which database?" in words.message) == ("SettingsInvalid", True)
+
+
+def test_a_defect_is_told_too_and_still_has_its_stack_trace(
+    termination_log: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def command(**_: object) -> None:
+        raise ZeroDivisionError("password=hunter2")
+
+    monkeypatch.setattr(serve.reap, "callback", command)
+    with pytest.raises(ZeroDivisionError):
+        main(["reap", "--config", "x"])
+    words = LastWords.read(termination_log.read_text())
+    assert words is not None
+    assert words.reason == "Defect"
+    assert "ZeroDivisionError" in words.message
+    assert "hunter2" not in words.message
+
+
+def test_what_is_run_beside_a_containers_process_does_not_speak_for_it(
+    termination_log: Path, tmp_path: Path
+) -> None:
+    assert main(["validate", "--config", str(tmp_path / "missing.yaml")]) == 1
+    assert main(["list"]) == 2
+    assert main(["run", "--help"]) == 0
+    assert termination_log.read_text() == ""
+
+
+def test_where_there_is_no_such_file_none_is_made(
+    termination_log: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    termination_log.unlink()
+    assert main(["run", "--config", str(tmp_path / "missing.yaml")]) == 1
+    assert not termination_log.exists()
+    assert "No such file" in capsys.readouterr().err
