@@ -23,7 +23,7 @@ from outbox_operator.resources.objects import (
 )
 from outbox_operator.resources.pods import RelayPod
 from outbox_operator.resources.publisher import Publisher
-from outbox_relay.contract.report import Backlog, Rates, TopError
+from outbox_relay.contract.report import Backlog, Throughput, TopError
 from outbox_relay.contract.settings import Behaviour, StoreTimeouts
 from outbox_relay.contract.values import Settings
 
@@ -130,7 +130,7 @@ class RelayStatus(Status):
     """What waits, as the database says."""
     lag: str | None = None
     """The age of the oldest event that could be published now, for people: `3s`, `2h`."""
-    throughput: Rates | None = None
+    throughput: Throughput | None = None
     """Of all pods together, per second over the last minute."""
     top_errors: Annotated[tuple[TopError, ...], Field(max_length=10)] = ()
     """Why events fail, the most frequent first."""

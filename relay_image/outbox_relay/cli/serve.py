@@ -46,7 +46,11 @@ def reap(config: Path) -> None:
     """Take back, once, what relays that died had claimed; for a CronJob."""
     from outbox_relay.worker.reaper import reap_once
 
-    report = reap_once(load(config))
+    settings = load(config)
+    if settings.paused:
+        click.echo(f"relay {settings.name!r} is paused: nothing was taken back")
+        return
+    report = reap_once(settings)
     click.echo(f"taken back: {report.reaped}, of them dead: {report.dead}")
 
 

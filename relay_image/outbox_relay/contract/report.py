@@ -7,7 +7,7 @@ Fields are added, never changed: processes of two versions report side by side d
 from datetime import datetime
 from typing import Literal
 
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel, ConfigDict, Field
 from pydantic.alias_generators import to_camel
 
 
@@ -30,8 +30,8 @@ class Backlog(ReportPart):
     """Large counts are estimated, so that asking costs nothing."""
 
 
-class Rates(ReportPart):
-    """Per second, over the last minute, of this process."""
+class Throughput(ReportPart):
+    """Per second, over the last minute."""
 
     published: float
     """Events that the broker has acknowledged."""
@@ -39,6 +39,30 @@ class Rates(ReportPart):
     """Attempts that failed."""
     dead: float
     """Events that were given up."""
+
+
+class Rates(Throughput):
+    """Of this process: of the relay it is their sum."""
+
+    seconds: float = 0.0
+    """Over so many: less than a minute after the start, more where nobody asked for longer. 0 where
+    a process does not say it."""
+
+
+class Busy(ReportPart):
+    """
+    What the workers of this process did with their time, over the same seconds as its rates, as
+    shares of it: 1 is all workers all the time. What is left they waited for events.
+
+    While the shares add up to about 1 the process is at its limit. Where `store` is most of it, the
+    database is what it waits for, and more processes would only queue up there.
+    """
+
+    store: float
+    """Claiming and finalising."""
+    publish: float
+    """Handing over to the broker and waiting for its acknowledgements."""
+    workers: int
 
 
 class TopError(ReportPart):
@@ -59,12 +83,19 @@ class Report(ReportPart):
     ordering: Literal["None", "Key"]
     ready: bool
     troubles: dict[str, str]
-    """What stands in the way: store, broker, start, draining. Empty when ready."""
+    """What stands in the way: store, status, broker, start, draining. Empty when ready."""
+    reasons: dict[str, str] = Field(default_factory=dict)
+    """The same troubles in one word each, of `contract.reasons` or of a newer version's."""
+    paused: bool = False
+    """Told to publish nothing: ready means that the store answers."""
     breaker: Literal["closed", "open", "trial"]
     lanes: int
     backlog: Backlog | None
-    """None while the store does not answer."""
+    """Of the whole relay, hence the same in each of its processes. None while the store does not
+    answer."""
     rates: Rates
+    busy: Busy | None = None
+    """None where a process does not say it: it is paused, or of an older version."""
     top_errors: list[TopError]
     observed_at: datetime
     """When the backlog was read, by the database's clock; else by this process's."""

@@ -264,6 +264,9 @@ class RelaySettings(Behaviour):
     """Where the events are."""
     publisher: Publisher
     """Where they go: exactly one kind."""
+    paused: bool = False
+    """Claim nothing, reap nothing, hold no lanes: only watch and report the backlog. The relay is
+    registered as ever, so events go on being kept for it, and go out when it is resumed."""
     http: Http = Http()
     """Metrics, probes and status: one port."""
     identity: str = ""

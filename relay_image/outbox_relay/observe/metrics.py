@@ -83,6 +83,9 @@ class Metrics:
             "outbox_breaker_open", "1 while the circuit breaker is not closed", registry=r
         )
         self.ready = Gauge("outbox_ready", "1 while nothing stands in the way", registry=r)
+        self.paused = Gauge(
+            "outbox_relay_paused", "1 while the relay is told to publish nothing", registry=r
+        )
         self.lanes = Gauge(
             "outbox_lanes_held", "Lanes that this process may claim from", registry=r
         )

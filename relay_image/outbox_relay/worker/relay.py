@@ -14,12 +14,13 @@ from collections.abc import Callable
 
 from outbox_relay import __version__
 from outbox_relay.contract.settings import RelaySettings
-from outbox_relay.errors import OutboxError, SchemaMissing, SchemaTooNew, StoreUnavailable
+from outbox_relay.errors import Defect, OutboxError, SchemaMissing, SchemaTooNew, StoreUnavailable
 from outbox_relay.observe import logs
 from outbox_relay.observe.health import Health
 from outbox_relay.observe.metrics import Metrics
 from outbox_relay.observe.server import Server
-from outbox_relay.publishers.registry import make_publisher
+from outbox_relay.publishers.protocol import Publisher
+from outbox_relay.publishers.registry import check_publisher, make_publisher
 from outbox_relay.store import relays
 from outbox_relay.store.deliveries import UNORDERED
 from outbox_relay.store.migrate import require_current
@@ -27,6 +28,7 @@ from outbox_relay.worker.breaker import Breaker
 from outbox_relay.worker.context import Context
 from outbox_relay.worker.keeper import Keeper
 from outbox_relay.worker.listener import Listener
+from outbox_relay.worker.paused import Nowhere, watch
 from outbox_relay.worker.pipeline import Worker
 from outbox_relay.worker.polling import Crew
 from outbox_relay.worker.reporting import Reporter
@@ -40,7 +42,7 @@ class Relay:
         self._context = Context(
             settings=settings,
             relay=0,
-            publisher=make_publisher(settings),
+            publisher=the_publisher(settings),
             policy=settings.retry.policy(),
             crew=Crew(settings.workers, None if settings.ordering == "Key" else UNORDERED[0]),
             breaker=Breaker(time.monotonic),
@@ -49,7 +51,7 @@ class Relay:
         )
         self._keeper = Keeper(self._context)
         self._workers_done = threading.Event()
-        self._defect: BaseException | None = None
+        self.defect: BaseException | None = None
 
     def stop(self) -> None:
         """Stop claiming; what is in flight is finished."""
@@ -73,6 +75,9 @@ class Relay:
                 settings.ordering,
                 extra={"happening": "started"},
             )
+            if settings.paused:
+                watch(context, reporter)
+                return 0
             workers = [
                 self._thread(f"worker-{i}", Worker(i, context).run) for i in range(settings.workers)
             ]
@@ -95,11 +100,12 @@ class Relay:
                 with context.open_connection("start") as conn:
                     require_current(conn)
                     context.relay = relays.register(conn, self._settings)
-                self._keeper.join()
+                if not self._settings.paused:
+                    self._keeper.join()
             except (SchemaMissing, SchemaTooNew):
                 raise
             except StoreUnavailable as error:
-                context.health.trouble("store", str(error))
+                context.health.trouble("store", error)
                 context.stopping.wait(pause)
                 pause = min(5.0, pause * 2)
             else:
@@ -123,8 +129,8 @@ class Relay:
             except OutboxError as error:
                 log.warning("could not let go of our lanes: %s", error)
             self._keeper.close()
-        if self._defect is not None:
-            log.error("stopped by a defect: %r", self._defect, extra={"happening": "stopped"})
+        if self.defect is not None:
+            log.error("stopped by a defect: %r", self.defect, extra={"happening": "stopped"})
             return 1
         log.info(
             "stopped"
@@ -141,12 +147,19 @@ class Relay:
                 body()
             except BaseException as error:
                 log.exception("%s failed", name, extra={"happening": "defect"})
-                self._defect = error
+                self.defect = error
                 self.stop()
 
         thread = threading.Thread(target=guarded, name=name, daemon=True)
         thread.start()
         return thread
+
+
+def the_publisher(settings: RelaySettings) -> Publisher:
+    if settings.paused:
+        check_publisher(settings)  # a wrong setting is better heard now than when it is resumed
+        return Nowhere()
+    return make_publisher(settings)
 
 
 def run(settings: RelaySettings) -> int:
@@ -159,4 +172,11 @@ def run(settings: RelaySettings) -> int:
     gc.set_threshold(100_000, 20, 20)
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: relay.stop())
-    return relay.run()
+    code = relay.run()
+    if relay.defect is not None:
+        if isinstance(relay.defect, OutboxError):
+            raise relay.defect
+        raise Defect(
+            f"the relay was stopped by a defect ({relay.defect!r}): the log has the stack trace"
+        ) from relay.defect
+    return code

@@ -3,12 +3,14 @@
 import threading
 from collections import deque
 from datetime import UTC, datetime
+from typing import NamedTuple
 
 from prometheus_client import Counter
 
 from outbox_relay import __version__
-from outbox_relay.contract.report import Backlog, Rates, Report, TopError
+from outbox_relay.contract.report import Backlog, Busy, Rates, Report, TopError
 from outbox_relay.errors import StoreError
+from outbox_relay.observe.metrics import Metrics
 from outbox_relay.store import inspection
 from outbox_relay.store.connection import Connection
 from outbox_relay.worker.context import Context
@@ -18,6 +20,18 @@ FRESH = 2.0
 WINDOW = 60.0
 
 
+class Point(NamedTuple):
+    """What was counted up to a moment."""
+
+    at: float
+    published: float
+    failed: float
+    dead: float
+    store: float
+    """Seconds, of all workers together."""
+    publish: float
+
+
 class Reporter:
     def __init__(self, context: Context) -> None:
         self._context = context
@@ -25,7 +39,7 @@ class Reporter:
         self._conn: Connection | None = None
         self._last: Report | None = None
         self._last_at = float("-inf")
-        self._seen: deque[tuple[float, float, float, float]] = deque()
+        self._seen = deque([Point(context.clock(), 0, 0, 0, 0, 0)])
 
     def report(self) -> Report:
         with self._lock:
@@ -56,11 +70,12 @@ class Reporter:
                 for e in found.top_errors
             ]
         except StoreError as error:
-            context.health.trouble("status", str(error))
+            context.health.trouble("status", error)
             self.close()
         else:
             context.health.well("status")
         troubles = dict(context.health.troubles)
+        first, last, span = self._span(now)
         return Report(
             version=__version__,
             relay=context.settings.name,
@@ -68,32 +83,58 @@ class Reporter:
             ordering=context.settings.ordering,
             ready=not troubles,
             troubles=troubles,
+            reasons={k: v for k, v in context.health.reasons.items() if k in troubles},
+            paused=context.settings.paused,
             breaker=context.breaker.state.value,
             lanes=len(context.crew.lanes) if context.ordered else 0,
             backlog=backlog,
-            rates=self._rates(now),
+            rates=Rates(
+                published=round((last.published - first.published) / span, 2),
+                failed=round((last.failed - first.failed) / span, 2),
+                dead=round((last.dead - first.dead) / span, 2),
+                seconds=round(span, 1),
+            ),
+            busy=self._busy(first, last, span),
             top_errors=errors,
             observed_at=at,
         )
 
-    def _rates(self, now: float) -> Rates:
+    def _span(self, now: float) -> tuple[Point, Point, float]:
+        """The first and the last point that count, and how far apart they are."""
         metrics = self._context.metrics
-        failed = sum(
-            s.value
-            for m in metrics.failed.collect()
-            for s in m.samples
-            if s.name.endswith("_total")
+        stages = stage_seconds(metrics)
+        point = Point(
+            now,
+            counted(metrics.published),
+            sum(
+                s.value
+                for m in metrics.failed.collect()
+                for s in m.samples
+                if s.name.endswith("_total")
+            ),
+            counted(metrics.dead),
+            stages.get("store", 0.0),
+            stages.get("publish", 0.0),
         )
-        point = (now, counted(metrics.published), failed, counted(metrics.dead))
         self._seen.append(point)
-        while self._seen[0][0] < now - WINDOW and len(self._seen) > 2:
+        while self._seen[0].at < now - WINDOW and len(self._seen) > 2:
             self._seen.popleft()
         first = self._seen[0]
-        span = max(FRESH, now - first[0])
-        return Rates(
-            published=round((point[1] - first[1]) / span, 2),
-            failed=round((point[2] - first[2]) / span, 2),
-            dead=round((point[3] - first[3]) / span, 2),
+        return first, point, max(FRESH, now - first.at)
+
+    def _busy(self, first: Point, last: Point, span: float) -> Busy | None:
+        settings = self._context.settings
+        if settings.paused:
+            return None
+
+        def share(seconds: float) -> float:
+            # A stage counts when it ends: a long one may have begun before the first point.
+            return round(min(1.0, seconds / span / settings.workers), 3)
+
+        return Busy(
+            store=share(last.store - first.store),
+            publish=share(last.publish - first.publish),
+            workers=settings.workers,
         )
 
     def close(self) -> None:
@@ -104,3 +145,13 @@ class Reporter:
 
 def counted(counter: Counter) -> float:
     return next(s.value for m in counter.collect() for s in m.samples if s.name.endswith("_total"))
+
+
+def stage_seconds(metrics: Metrics) -> dict[str, float]:
+    """How long each stage took so far, of all workers together."""
+    return {
+        s.labels["stage"]: s.value
+        for m in metrics.stage.collect()
+        for s in m.samples
+        if s.name.endswith("_sum")
+    }

@@ -1,0 +1,52 @@
+"""
+A paused relay: claims nothing, reaps nothing, holds no lanes, and talks to no broker.
+
+It registers as ever, so that events go on being kept for it, and keeps asking the store for its
+backlog: how much waits, and for how long, stays to be seen while nothing goes out. Called by
+`worker.relay`.
+"""
+
+import logging
+from collections.abc import Sequence
+from datetime import timedelta
+
+from outbox_relay.model.attempt import Outcome, Unsent
+from outbox_relay.model.event import Claim
+from outbox_relay.worker.context import Context
+from outbox_relay.worker.reporting import Reporter
+
+log = logging.getLogger("outbox.relay")
+
+WATCH_EVERY = 5.0
+"""Readiness is about the store, and nobody else in the process would notice that it is away."""
+
+
+class Nowhere:
+    """The publisher of a relay that is paused."""
+
+    def publish(self, batch: Sequence[Claim]) -> Sequence[Outcome]:
+        return [Unsent("the relay is paused")] * len(batch)
+
+    def route(self, claim: Claim) -> None:
+        return None
+
+    def probe(self) -> None:
+        pass
+
+    def close(self, timeout: timedelta) -> None:
+        pass
+
+
+def watch(context: Context, reporter: Reporter) -> None:
+    """Until the process is told to stop."""
+    log.warning(
+        "relay %s is paused: nothing is claimed, and its events wait; "
+        "to resume, set paused: false and restart",
+        context.settings.name,
+        extra={"happening": "paused"},
+    )
+    context.metrics.paused.set(1)
+    while not context.stopping.is_set():
+        reporter.report()
+        context.stopping.wait(WATCH_EVERY)
+    log.info("stopped", extra={"happening": "stopped"})
