@@ -47,6 +47,8 @@ def error_cell(error: dict[str, Any] | None, width: int = 60) -> str:
 def state_cell(row: Row, now: datetime) -> str:
     due = row["available_at"]
     match row["state"], row["hold"]:
+        case None, _:
+            return "- (for no relay)"
         case "PENDING", None:
             return "PENDING (no relay)"
         case "PENDING", "KEY":
@@ -204,7 +206,7 @@ def print_event(event: Row, payload: bytes, how: str, full: bool, now: datetime)
     deliveries, history = event.pop("deliveries"), event.pop("audit")
     print_fields(event)
     if not deliveries:
-        click.echo("\nno relay has wanted it yet")
+        click.echo("\nno relay has it: none has wanted it yet, or the one that did was retired")
     for delivery in deliveries:
         click.echo(f"\nrelay {delivery.pop('relay')}: {state_cell(delivery, now)}")
         del delivery["state"]

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 import click
 
 from outbox_relay import __version__
-from outbox_relay.cli import check, inspect, intervene, last_words, lineage, serve, troubles
+from outbox_relay.cli import check, inspect, intervene, last_words, lineage, retire, serve, troubles
 from outbox_relay.errors import Defect, OutboxError, SettingsError
 
 SECTIONS = {
@@ -36,6 +36,7 @@ SECTIONS = {
         intervene.declare_dead,
         intervene.replay,
         intervene.skip,
+        retire.retire,
     ],
 }
 

@@ -123,7 +123,7 @@ def triggers(facts: Facts, _: RelaySettings | None) -> Iterator[Finding]:
         yield fail(
             "triggers",
             f"disabled: {', '.join(facts.disabled_triggers)}",
-            "ALTER TABLE outbox.event (or .delivery, .audit) ENABLE ALWAYS TRIGGER ...; "
+            "ALTER TABLE outbox.event (or .delivery, .relay, .audit) ENABLE ALWAYS TRIGGER ...; "
             "events that were inserted meanwhile have no delivery",
         )
     if not facts.missing_triggers and not facts.disabled_triggers:

@@ -74,7 +74,7 @@ SCHEMA = """
       FROM pg_namespace WHERE nspname = 'outbox'
 """
 
-# What 0006_roles.sql grants to outbox_relay.
+# What 0006_roles.sql and 0007_retirement.sql grant to outbox_relay.
 MISSING = """
     SELECT format('%%s on %%s', need.privilege, need.name)
       FROM (VALUES
@@ -119,6 +119,8 @@ OUR_TRIGGERS = {
     "event_fans_out",
     "event_is_immutable",
     "event_is_not_truncated",
+    "relay_is_kept",
+    "relay_is_not_truncated",
 }
 
 # Sessions of other databases do not matter to our tables; slots and standbys of any do.

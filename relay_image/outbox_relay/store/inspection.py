@@ -161,7 +161,7 @@ def _chain(conn: Connection, query: str, event_id: UUID, limit: int) -> list[Row
 
 RELAYS = """
     SELECT r.name, r.active, r.ordering, r.event_types, r.tenants, r.notify, r.version,
-           r.registered_at,
+           r.registered_at, r.retirement IS NOT NULL AS retired,
            (SELECT array_agg(DISTINCT h.owner ORDER BY h.owner) FROM outbox.holder h
              WHERE h.relay_id = r.id AND h.expires_at > now()) AS lane_holders
       FROM outbox.relay r ORDER BY r.name

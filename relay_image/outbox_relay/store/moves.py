@@ -224,4 +224,4 @@ def which_relay(found: Sequence[str], wanted: str | None) -> str:
         return f"relays {', '.join(sorted(found))} have it: say which with --relay"
     if wanted is not None:
         return f"relay {wanted!r} has no delivery of it"
-    return "no relay has a delivery of it: none wanted it yet"
+    return "no relay has a delivery of it: none wanted it yet, or the one that did was retired"

@@ -70,13 +70,19 @@ ON_DELIVERY = {
     " d.last_error->>'text')), lower(%(error)s)) > 0",
 }
 
+# As in the view outbox.events: what no relay has waits only if one may still come to want it.
+STATE = sql.SQL("""
+    CASE WHEN d.state IS NOT NULL THEN d.state
+         WHEN EXISTS (SELECT 1 FROM outbox.unmatched w WHERE w.seq = e.seq)
+         THEN 'PENDING'::outbox.state END
+""")
 COLUMNS = sql.SQL("""
     e.seq, e.event_id, e.event_type, e.created_at, e.tenant_id, e.ordering_key, e.aggregate_type,
     e.aggregate_id, e.correlation_id, e.causation_id, r.name AS relay,
-    coalesce(d.state, 'PENDING') AS state, d.hold, coalesce(d.attempts, 0) AS attempts,
+    {state} AS state, d.hold, coalesce(d.attempts, 0) AS attempts,
     coalesce(d.attempts - d.attempts_base, 0) AS attempts_in_budget, d.available_at,
     d.claimed_by, d.claimed_at, d.lease_until, d.published_at, d.result, d.last_error, d.replay_id
-""")
+""").format(state=STATE)
 
 # Deliveries are found by (relay, seq): so from an event by way of the few relays.
 FROM_EVENTS = sql.SQL("""
@@ -177,6 +183,7 @@ def compose(conn: Connection, wanted: Filter, page: Page) -> tuple[sql.Composed,
     if wanted.aggregate is not None:
         values["aggregate_type"], values["aggregate_id"] = wanted.aggregate
     on_event = [sql.SQL(c) for f, c in ON_EVENT.items() if getattr(wanted, f) is not None]
+    on_delivery: list[sql.Composable]
     on_delivery = [sql.SQL(c) for f, c in ON_DELIVERY.items() if getattr(wanted, f) is not None]
     states = wanted.states
     if not states and (wanted.published_after or wanted.published_before):
@@ -203,9 +210,7 @@ def compose(conn: Connection, wanted: Filter, page: Page) -> tuple[sql.Composed,
             )
         return FROM_STATES.format(**how), values
     if states:
-        on_delivery.append(
-            sql.SQL("coalesce(d.state, 'PENDING') = ANY (%(states)s::outbox.state[])")
-        )
+        on_delivery.append(sql.SQL("{} = ANY (%(states)s::outbox.state[])").format(STATE))
         values["states"] = [state.value for state in states]
     if wanted.relay is not None:
         on_delivery.append(sql.SQL("d.relay_id IS NOT NULL"))
