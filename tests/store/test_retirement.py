@@ -10,6 +10,7 @@ from psycopg import errors as pg
 
 from fixtures.cli import Cli
 from fixtures.outbox import Holder, Outbox
+from fixtures.relays import Broker, RunRelay
 from outbox_relay.model.lifecycle import Hold, State
 from services import Postgres, wait_until
 
@@ -149,6 +150,17 @@ def test_a_process_that_was_forgotten_cannot_touch_its_successors_events(
     outbox.register("orders")
     outbox.emit()
     assert outbox.claim(old) == []
+
+
+def test_a_process_that_was_forgotten_says_that_it_is_of_no_use(
+    outbox: Outbox, cli: Cli, run_relay: RunRelay
+) -> None:
+    process = run_relay(outbox.dsn, Broker(), name="orders", lease="2s")
+    health = process.relay.health
+    wait_until(lambda: not health.troubles, 20, "ready")
+    assert "done" in cli(*ORDERS)
+    wait_until(lambda: health.reasons.get("relay") == "RelayRetired", 20, "it says so")
+    assert "restart it to register anew" in health.troubles["relay"]
 
 
 def test_it_can_be_retired_again_and_again(outbox: Outbox, cli: Cli) -> None:

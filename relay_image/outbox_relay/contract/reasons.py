@@ -42,6 +42,8 @@ class Reason(StrEnum):
     """The schema is of a newer version than this program."""
     RELAY_UNKNOWN = "RelayUnknown"
     """No relay of that name has registered."""
+    RELAY_RETIRED = "RelayRetired"
+    """Somebody retired the relay while this process was running."""
     REFUSED = "Refused"
     """A rule of the outbox forbids it; nothing changed."""
     STORE_FAILED = "StoreFailed"

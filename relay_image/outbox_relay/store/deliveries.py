@@ -65,6 +65,8 @@ class Chores(NamedTuple):
     unmatched_events: bool
     wrong_lanes: bool
     """Inserted by a transaction that did not see the relay's ordering change."""
+    retired: bool
+    """Nothing will come to this relay any more."""
 
 
 class Turn(NamedTuple):
@@ -111,7 +113,8 @@ CHORES = """
            OR EXISTS (SELECT 1 FROM outbox.delivery
                        WHERE relay_id = %(relay)s AND state = 'PENDING'
                          AND hold IN ('TIME', 'SUSPECT') AND available_at <= now()
-                         AND lane BETWEEN %(low)s AND %(high)s)
+                         AND lane BETWEEN %(low)s AND %(high)s),
+           EXISTS (SELECT 1 FROM outbox.relay WHERE id = %(relay)s AND retirement IS NOT NULL)
 """
 
 # The payload stays where it is: nobody publishes from here.

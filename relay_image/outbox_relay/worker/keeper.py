@@ -8,6 +8,7 @@ offers events to relays that registered late. Busy or idle it costs a handful of
 import logging
 import threading
 
+from outbox_relay.contract.reasons import Reason
 from outbox_relay.errors import StoreError
 from outbox_relay.store.connection import Connection
 from outbox_relay.store.deliveries import Deliveries
@@ -22,6 +23,10 @@ BALANCE_EVERY = 1.0
 ROUTE_CHUNK = 1000
 SHORTEST_REAP = 0.5
 IDLE_CHORES = 30.0
+RETIRED = (
+    "it was retired, and no event comes to it any more: stop this process, or restart it to "
+    "register anew"
+)
 
 
 class Keeper:
@@ -90,6 +95,8 @@ class Keeper:
     def _chores(self) -> None:
         context = self._context
         found = self._deliveries().chores(context.ordered)
+        if found.retired:
+            context.health.trouble("relay", RETIRED, Reason.RELAY_RETIRED)
         if found.overdue_claims or found.expired_holders:
             report = Reaper(self._connection(), context.relay, context.settings).reap()
             context.metrics.reaped.inc(report.reaped)

@@ -53,6 +53,10 @@ class Relay:
         self._workers_done = threading.Event()
         self.defect: BaseException | None = None
 
+    @property
+    def health(self) -> Health:
+        return self._context.health
+
     def stop(self) -> None:
         """Stop claiming; what is in flight is finished."""
         self._context.stopping.set()
