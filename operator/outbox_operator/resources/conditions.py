@@ -68,14 +68,11 @@ class Reason(StrEnum):
     PODS_NOT_CREATED = "PodsNotCreated"
     PODS_NOT_SCHEDULED = "PodsNotScheduled"
     PODS_CRASHING = "PodsCrashing"
-    # Store and broker.
+    RETIREMENT_FAILED = "RetirementFailed"
+    # Store and broker: what relays say themselves passes through, see `contract.reasons`.
     STORE_UNREACHABLE = "StoreUnreachable"
-    STORE_REFUSED = "StoreRefused"
-    SCHEMA_MISSING = "SchemaMissing"
-    SCHEMA_TOO_NEW = "SchemaTooNew"
     MIGRATION_FAILED = "MigrationFailed"
     BROKER_UNREACHABLE = "BrokerUnreachable"
-    BROKER_REFUSED = "BrokerRefused"
     # The backlog.
     LAG_TOO_HIGH = "LagTooHigh"
     DEAD_LETTERS = "DeadLetters"

@@ -64,6 +64,7 @@ class Metadata(Settings):
     annotations: Mapping[str, str] = Field(default_factory=dict)
     creation_timestamp: Time | None = None
     deletion_timestamp: Time | None = None
+    finalizers: tuple[str, ...] = ()
 
 
 class Status(Settings):

@@ -1,0 +1,104 @@
+"""The Deployment: the pods that relay."""
+
+from datetime import timedelta
+from typing import Any
+
+from outbox_operator.children.names import Manifest, owned, selector
+from outbox_operator.children.pod import CONFIG_FILE, container, pod_template
+from outbox_operator.resources.relay import OutboxRelay
+from outbox_operator.resources.settings import PORT
+from outbox_operator.settings import OperatorSettings
+
+CONFIG_HASH = "outbox.dev/config"
+SECRETS_HASH = "outbox.dev/secrets"
+"""In the pods' annotations, so that a change of either makes new pods."""
+
+AFTER_DRAIN = timedelta(seconds=10)
+"""For writing down how the last events ended, and giving the rest back."""
+PROGRESS_DEADLINE = 300
+
+
+def build_deployment(
+    relay: OutboxRelay,
+    operator: OperatorSettings,
+    replicas: int,
+    config_hash: str,
+    secrets_hash: str,
+) -> Manifest:
+    spec: Manifest = {
+        "replicas": replicas,
+        "revisionHistoryLimit": 3,
+        "progressDeadlineSeconds": PROGRESS_DEADLINE,
+        "selector": {"matchLabels": selector(relay, "relay")},
+        "strategy": strategy(relay),
+        "template": pod_template(
+            relay,
+            "relay",
+            [relay_container(relay, operator)],
+            {CONFIG_HASH: config_hash, SECRETS_HASH: secrets_hash},
+            **inits(relay, operator),
+            terminationGracePeriodSeconds=grace(relay),
+            topologySpreadConstraints=spread(relay),
+        ),
+    }
+    return {
+        "apiVersion": "apps/v1",
+        "kind": "Deployment",
+        "metadata": owned(relay, "relay"),
+        "spec": spec,
+    }
+
+
+def strategy(relay: OutboxRelay) -> Manifest:
+    if relay.spec.paused:  # at once: no pod that still claims may wait for one that does not
+        return {"type": "Recreate"}
+    # A new pod first: so there are never fewer than asked for. One at a time, because every pod
+    # that comes or goes moves lanes.
+    return {"type": "RollingUpdate", "rollingUpdate": {"maxUnavailable": 0, "maxSurge": 1}}
+
+
+def relay_container(relay: OutboxRelay, operator: OperatorSettings) -> Manifest:
+    return container(
+        relay,
+        operator,
+        "relay",
+        ["run", "--config", CONFIG_FILE],
+        ports=[{"name": "http", "containerPort": PORT, "protocol": "TCP"}],
+        readinessProbe=_probe("/readyz", periodSeconds=5, failureThreshold=2),
+        livenessProbe=_probe("/healthz", periodSeconds=10, failureThreshold=6),
+        # Python on a busy node: nothing is killed for starting slowly.
+        startupProbe=_probe("/healthz", periodSeconds=1, failureThreshold=60),
+    )
+
+
+def inits(relay: OutboxRelay, operator: OperatorSettings) -> dict[str, Any]:
+    if not relay.spec.store.postgresql.manage_schema:
+        return {}
+    return {"initContainers": [container(relay, operator, "migrate", ["migrate"])]}
+
+
+def grace(relay: OutboxRelay) -> int:
+    """Longer than the drain, so that no pod is killed while it gives back."""
+    return int((relay.spec.drain + AFTER_DRAIN).total_seconds())
+
+
+def spread(relay: OutboxRelay) -> list[Manifest]:
+    if given := relay.spec.pod.topology_spread_constraints:
+        return [dict(g) for g in given]
+    return [
+        {
+            "maxSkew": 1,
+            "topologyKey": key,
+            "whenUnsatisfiable": "ScheduleAnyway",
+            "labelSelector": {"matchLabels": selector(relay, "relay")},
+        }
+        for key in ("kubernetes.io/hostname", "topology.kubernetes.io/zone")
+    ]
+
+
+def _probe(path: str, **times: int) -> Manifest:
+    return {
+        "httpGet": {"path": path, "port": "http", "scheme": "HTTP"},
+        "timeoutSeconds": 3,
+        **times,
+    }

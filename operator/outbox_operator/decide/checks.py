@@ -1,0 +1,168 @@
+"""
+Checks: what is wrong with a relay, the most telling first. Each returns a Finding or None.
+
+A message says what is wrong and what to do; it is read by somebody who was just woken up.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from outbox_operator.children.names import child_name
+from outbox_operator.resources.conditions import Reason
+from outbox_operator.resources.relay import OutboxRelay
+from outbox_operator.seen import Pod, Seen, Waiting
+from outbox_relay.contract.reasons import Reason as RelayReason
+
+NOT_PULLED = frozenset(
+    {"ErrImagePull", "ImagePullBackOff", "InvalidImageName", "ErrImageNeverPull"}
+)
+
+
+@dataclass(frozen=True)
+class Finding:
+    reason: str
+    message: str
+
+
+Check = Callable[[OutboxRelay, Seen], Finding | None]
+
+
+def a_name_is_taken(relay: OutboxRelay, seen: Seen) -> Finding | None:
+    for refusal in seen.refusals:
+        if refusal.taken:
+            return Finding(
+                Reason.NAME_TAKEN,
+                f"there is a {refusal.kind} {refusal.name} already, and {refusal.message}: it is "
+                "left alone. Rename it, or give this OutboxRelay another name",
+            )
+    return None
+
+
+def a_secret_is_missing(relay: OutboxRelay, seen: Seen) -> Finding | None:
+    missing = [s.name for s in seen.secrets if s.version is None]
+    if not missing:
+        return None
+    return Finding(
+        Reason.SECRET_MISSING,
+        f"there is no Secret {' and no Secret '.join(missing)} in namespace "
+        f"{relay.metadata.namespace}: create it, or correct the reference",
+    )
+
+
+def a_child_is_refused(relay: OutboxRelay, seen: Seen) -> Finding | None:
+    for refusal in seen.refusals:
+        return Finding(
+            Reason.PODS_NOT_CREATED,
+            f"the API server does not take the {refusal.kind} {refusal.name}: {refusal.message}",
+        )
+    return None
+
+
+def pods_are_refused(relay: OutboxRelay, seen: Seen) -> Finding | None:
+    live = seen.child("Deployment", child_name(relay, "relay")) or {}
+    for condition in live.get("status", {}).get("conditions") or ():
+        if condition["type"] == "ReplicaFailure" and condition["status"] == "True":
+            return Finding(
+                Reason.PODS_NOT_CREATED,
+                f"Kubernetes makes no more pods: {condition.get('message', '')}",
+            )
+    return None
+
+
+def an_image_is_not_pulled(relay: OutboxRelay, seen: Seen) -> Finding | None:
+    for pod, waiting in _waiting(seen):
+        if waiting.reason in NOT_PULLED:
+            return Finding(
+                Reason.IMAGE_NOT_PULLED,
+                f"pod {pod.name} cannot have its image ({waiting.message or waiting.reason}): "
+                "check spec.pod.image and spec.pod.imagePullSecrets",
+            )
+    return None
+
+
+def a_secret_is_malformed(relay: OutboxRelay, seen: Seen) -> Finding | None:
+    for pod, waiting in _waiting(seen):
+        if waiting.reason == "CreateContainerConfigError":
+            return Finding(
+                Reason.SECRET_MALFORMED,
+                f"pod {pod.name} cannot be set up: {waiting.message}. Put that key into the "
+                "Secret, or correct the reference",
+            )
+    return None
+
+
+def a_pod_finds_no_node(relay: OutboxRelay, seen: Seen) -> Finding | None:
+    for pod in seen.pods:
+        if pod.unschedulable is not None:
+            return Finding(
+                Reason.PODS_NOT_SCHEDULED,
+                f"no node takes pod {pod.name}: {pod.unschedulable}",
+            )
+    return None
+
+
+def a_migration_failed(relay: OutboxRelay, seen: Seen) -> Finding | None:
+    for pod in seen.pods:
+        for stopped in pod.stopped:
+            if stopped.container != "migrate":
+                continue
+            if stopped.words is not None:
+                return Finding(stopped.words.reason, stopped.words.message)
+            return Finding(
+                Reason.MIGRATION_FAILED,
+                f"the schema could not be brought up to date: container migrate of pod {pod.name} "
+                f"ended with {stopped.exit_code} ({stopped.cause}); its log tells more",
+            )
+    return None
+
+
+def a_pod_crashes(relay: OutboxRelay, seen: Seen) -> Finding | None:
+    for pod in seen.pods:
+        for stopped in pod.stopped:
+            if stopped.words is not None:
+                return Finding(stopped.words.reason, stopped.words.message)
+            return Finding(
+                Reason.PODS_CRASHING,
+                f"pod {pod.name} ended with {stopped.exit_code} ({stopped.cause}) and is started "
+                f"again: see `kubectl logs --previous -n {relay.metadata.namespace} {pod.name}`",
+            )
+    return None
+
+
+def a_pod_reports_trouble(relay: OutboxRelay, seen: Seen) -> Finding | None:
+    """Only of pods that are not ready: the kubelet has looked twice, so this does not flap."""
+    for pod in seen.pods:
+        if pod.ready or pod.leaving or pod.report is None:
+            continue
+        for what, text in pod.report.troubles.items():
+            reason = pod.report.reasons.get(what, _usual(what))
+            if reason not in (RelayReason.STARTING, RelayReason.DRAINING):
+                return Finding(reason, text)
+    return None
+
+
+def _usual(what: str) -> str:
+    """Where a relay of an older version gives no reason."""
+    return Reason.BROKER_UNREACHABLE if what == "broker" else Reason.STORE_UNREACHABLE
+
+
+def _waiting(seen: Seen) -> list[tuple[Pod, Waiting]]:
+    return [(pod, waiting) for pod in seen.pods for waiting in pod.waiting]
+
+
+CHECKS: tuple[Check, ...] = (
+    a_name_is_taken,
+    a_secret_is_missing,
+    a_child_is_refused,
+    pods_are_refused,
+    an_image_is_not_pulled,
+    a_secret_is_malformed,
+    a_pod_finds_no_node,
+    a_migration_failed,
+    a_pod_crashes,
+    a_pod_reports_trouble,
+)
+
+
+def first_finding(relay: OutboxRelay, seen: Seen) -> Finding | None:
+    return next((f for check in CHECKS if (f := check(relay, seen))), None)

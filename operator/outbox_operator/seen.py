@@ -1,0 +1,132 @@
+"""
+Seen: what the operator knows of a resource's surroundings, as plain values.
+
+`cluster.gather` fills it, `decide` judges by it; nobody else looks at the cluster.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Self
+
+from outbox_relay.contract.reasons import LastWords
+from outbox_relay.contract.report import Report
+
+Body = Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class Stopped:
+    """A container that ended badly."""
+
+    container: str
+    exit_code: int
+    words: LastWords | None
+    """What it said last, if it was one of ours that spoke."""
+    cause: str
+    """What Kubernetes says: Error, OOMKilled."""
+
+
+@dataclass(frozen=True)
+class Waiting:
+    """A container that cannot start."""
+
+    container: str
+    reason: str
+    message: str
+
+
+@dataclass(frozen=True)
+class Pod:
+    name: str
+    ip: str | None = None
+    ready: bool = False
+    leaving: bool = False
+    """It was told to stop."""
+    initialised: bool = False
+    unschedulable: str | None = None
+    waiting: tuple[Waiting, ...] = ()
+    stopped: tuple[Stopped, ...] = ()
+    report: Report | None = None
+
+    @classmethod
+    def of(cls, body: Body, report: Report | None) -> Self:
+        status = body.get("status") or {}
+        conditions = {c["type"]: c for c in status.get("conditions") or ()}
+        containers = [
+            *(status.get("initContainerStatuses") or ()),
+            *(status.get("containerStatuses") or ()),
+        ]
+        scheduled = conditions.get("PodScheduled", {})
+        return cls(
+            name=body["metadata"]["name"],
+            ip=status.get("podIP"),
+            ready=conditions.get("Ready", {}).get("status") == "True",
+            leaving="deletionTimestamp" in body["metadata"],
+            initialised=conditions.get("Initialized", {}).get("status") == "True",
+            unschedulable=(
+                scheduled.get("message", "")
+                if scheduled.get("status") == "False" and scheduled.get("reason") == "Unschedulable"
+                else None
+            ),
+            waiting=tuple(
+                Waiting(c["name"], w.get("reason", ""), w.get("message", ""))
+                for c in containers
+                if (w := (c.get("state") or {}).get("waiting"))
+            ),
+            stopped=tuple(s for c in containers if (s := _stopped(c))),
+            report=report,
+        )
+
+
+def _stopped(container: Body) -> Stopped | None:
+    if container.get("ready"):
+        return None
+    for key in ("state", "lastState"):
+        ended = (container.get(key) or {}).get("terminated")
+        if ended and ended.get("exitCode"):
+            return Stopped(
+                container["name"],
+                ended["exitCode"],
+                LastWords.read(ended.get("message") or ""),
+                ended.get("reason", ""),
+            )
+    return None
+
+
+@dataclass(frozen=True)
+class Refusal:
+    """The API server did not take a child."""
+
+    kind: str
+    name: str
+    message: str
+    taken: bool = False
+    """Somebody else has an object of that name: it is left alone."""
+    leaving: bool = False
+    """The namespace is being deleted: nothing new can be made in it."""
+
+
+@dataclass(frozen=True)
+class Secret:
+    name: str
+    version: str | None
+    """None: there is no such Secret."""
+
+
+@dataclass(frozen=True)
+class Seen:
+    children: Mapping[tuple[str, str], Body] = field(default_factory=dict)
+    """By kind and name."""
+    pods: Sequence[Pod] = ()
+    """Those that relay."""
+    secrets: Sequence[Secret] = ()
+    refusals: Sequence[Refusal] = ()
+
+    def child(self, kind: str, name: str) -> Body | None:
+        return self.children.get((kind, name))
+
+    @property
+    def reports(self) -> list[Report]:
+        """Of pods that stay; the backlog is the same in each, the newest knows best."""
+        staying = [p.report for p in self.pods if p.report and not p.leaving]
+        return sorted(staying, key=lambda r: r.observed_at, reverse=True)

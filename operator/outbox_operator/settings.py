@@ -1,0 +1,62 @@
+"""
+Settings of the operator process: environment variables, each with its default and the reason for
+it. The chart sets them; `__main__` reads them once and hands them on.
+"""
+
+from collections.abc import Mapping
+from datetime import timedelta
+from typing import Annotated, Literal
+
+from pydantic import Field, ValidationError, field_validator
+
+from outbox_relay import __version__
+from outbox_relay.contract.settings import explain
+from outbox_relay.contract.values import Duration, Settings
+from outbox_relay.errors import SettingsError
+
+PREFIX = "OUTBOX_OPERATOR_"
+
+
+class OperatorSettings(Settings):
+    relay_image: Annotated[str, Field(min_length=1)] = f"outbox-relay:{__version__}"
+    """Of relays whose resource names none."""
+    spark_image: Annotated[str, Field(min_length=1)] = f"outbox-spark:{__version__}"
+    """Of replays whose resource names none."""
+    image_pull_policy: Literal["", "Always", "IfNotPresent", "Never"] = ""
+    """Of both. Empty: as Kubernetes chooses it, by the image's tag."""
+    namespaces: tuple[str, ...] = ()
+    """Separated by commas. Empty: all namespaces, which needs a ClusterRole."""
+    look: Annotated[Duration, Field(ge=timedelta(seconds=1))] = timedelta(seconds=10)
+    """How often pods are asked for their report while something goes on."""
+    idle_look: Annotated[Duration, Field(ge=timedelta(seconds=1))] = timedelta(seconds=30)
+    """How often while nothing waits and all is well: five hundred idle relays cost nearly nothing,
+    and what begins to go wrong is told within half a minute. Children are watched besides: a
+    change of theirs is seen at once."""
+    workers: Annotated[int, Field(ge=1, le=100)] = 8
+    """Resources that are reconciled at the same time."""
+    port: Annotated[int, Field(ge=0, le=65535)] = 8080
+    """/healthz and /metrics."""
+    log_format: Literal["json", "text"] = "json"
+    """json for machines that collect, text for people that watch."""
+    log_level: Literal["debug", "info", "warning", "error"] = "info"
+    """One line per happening that matters at info; nothing but trouble from warning on."""
+
+    @field_validator("namespaces", mode="before")
+    @classmethod
+    def from_commas(cls, value: object) -> object:
+        if isinstance(value, str):
+            return tuple(part.strip() for part in value.split(",") if part.strip())
+        return value
+
+
+def load(environ: Mapping[str, str]) -> OperatorSettings:
+    """Unknown variables with our prefix are mistakes: a misspelt one would else do nothing."""
+    given = {
+        name.removeprefix(PREFIX).lower(): value
+        for name, value in environ.items()
+        if name.startswith(PREFIX)
+    }
+    try:
+        return OperatorSettings.model_validate(given)
+    except ValidationError as error:
+        raise SettingsError(f"environment ({PREFIX}*):\n{explain(error)}") from error

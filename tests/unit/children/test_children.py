@@ -1,0 +1,190 @@
+"""Children of a relay: what each of them promises."""
+
+from datetime import timedelta
+from typing import Any
+
+import pytest
+import yaml
+
+from fixtures.made_resources import KAFKA, outbox_relay
+from fixtures.made_seen import deployment, leaving, pod, seen
+from outbox_operator.children.names import Manifest
+from outbox_operator.decide.children import Children, decide_children
+from outbox_operator.resources.relay import OutboxRelay
+from outbox_operator.seen import Secret, Seen
+from outbox_operator.settings import OperatorSettings
+from outbox_relay.contract.settings import RelaySettings
+
+OPERATOR = OperatorSettings(relay_image="registry/relay:1")
+SASL = {
+    "usernameSecretRef": {"name": "kafka", "key": "user"},
+    "passwordSecretRef": {"name": "kafka", "key": "password"},
+}
+
+
+def children(relay: OutboxRelay, replicas: int = 1, around: Seen | None = None) -> Children:
+    return decide_children(relay, around or seen(), OPERATOR, replicas)
+
+
+def child(relay: OutboxRelay, kind: str, replicas: int = 1, around: Seen | None = None) -> Manifest:
+    (found,) = [c for c in children(relay, replicas, around).wanted if c["kind"] == kind]
+    return found
+
+
+def pod_of(manifest: Manifest) -> Manifest:
+    spec = manifest["spec"]
+    template: Manifest = (spec.get("jobTemplate", {}).get("spec") or spec)["template"]
+    return template
+
+
+def test_a_plain_relay_has_six_children() -> None:
+    assert [c["kind"] for c in children(outbox_relay()).wanted] == [
+        "ServiceAccount",
+        "NetworkPolicy",
+        "ConfigMap",
+        "Service",
+        "Deployment",
+        "CronJob",
+    ]
+
+
+def test_every_child_has_its_owner_and_the_usual_labels() -> None:
+    for made in children(outbox_relay(), replicas=2).wanted:
+        meta = made["metadata"]
+        (owner,) = meta["ownerReferences"]
+        assert (owner["kind"], owner["name"], owner["uid"]) == ("OutboxRelay", "orders", "1")
+        assert owner["controller"] is True
+        assert meta["namespace"] == "shop"
+        assert meta["labels"]["app.kubernetes.io/managed-by"] == "outbox-operator"
+        assert meta["labels"]["app.kubernetes.io/instance"] == "orders"
+
+
+@pytest.mark.parametrize("kind", ["Deployment", "CronJob"])
+def test_pods_are_fit_for_the_restricted_level(kind: str) -> None:
+    spec = pod_of(child(outbox_relay(), kind))["spec"]
+    assert spec["securityContext"]["runAsNonRoot"] is True
+    assert spec["securityContext"]["seccompProfile"] == {"type": "RuntimeDefault"}
+    assert spec["automountServiceAccountToken"] is False
+    for container in [*spec.get("initContainers", []), *spec["containers"]]:
+        context = container["securityContext"]
+        assert context["allowPrivilegeEscalation"] is False
+        assert context["readOnlyRootFilesystem"] is True
+        assert context["capabilities"] == {"drop": ["ALL"]}
+        assert container["image"] == "registry/relay:1"
+
+
+def test_claims_are_made_in_the_name_of_the_pod() -> None:
+    (container,) = pod_of(child(outbox_relay(), "Deployment"))["spec"]["containers"]
+    env = {e["name"]: e for e in container["env"]}
+    assert env["POD_NAME"]["valueFrom"] == {"fieldRef": {"fieldPath": "metadata.name"}}
+    assert env["OUTBOX_DSN"]["valueFrom"]["secretKeyRef"] == {"name": "orders-db", "key": "dsn"}
+
+
+def test_the_schema_is_brought_up_to_date_first_unless_somebody_else_does_it() -> None:
+    store: dict[str, Any] = {"postgresql": {"dsnSecretRef": {"name": "orders-db"}}}
+    (init,) = pod_of(child(outbox_relay(store=store), "Deployment"))["spec"]["initContainers"]
+    assert init["args"] == ["migrate"]
+    store["postgresql"]["manageSchema"] = False
+    assert "initContainers" not in pod_of(child(outbox_relay(store=store), "Deployment"))["spec"]
+
+
+def test_the_config_is_one_that_the_relay_reads() -> None:
+    relay = outbox_relay(ordering="Key", publisher={"kafka": {**KAFKA, "sasl": SASL}})
+    text = child(relay, "ConfigMap")["data"]["relay.yaml"]
+    settings = RelaySettings.model_validate(yaml.safe_load(text))
+    assert settings.name == "shop/orders"
+    assert settings.ordering == "Key"
+    kafka = settings.publisher.kafka
+    assert kafka is not None
+    assert kafka.sasl is not None
+    assert str(kafka.sasl.password.file) == "/etc/outbox/secrets/kafka-password"
+
+
+def test_secrets_are_mounted_as_files_where_the_broker_wants_some() -> None:
+    relay = outbox_relay(publisher={"kafka": {**KAFKA, "sasl": SASL}})
+    spec = pod_of(child(relay, "Deployment"))["spec"]
+    (volume,) = [v for v in spec["volumes"] if v["name"] == "secrets"]
+    assert {s["secret"]["name"] for s in volume["projected"]["sources"]} == {"kafka"}
+    assert any(m["name"] == "secrets" for m in spec["containers"][0]["volumeMounts"])
+
+
+def test_a_changed_config_makes_new_pods() -> None:
+    annotations = [
+        pod_of(child(outbox_relay(batchSize=size), "Deployment"))["metadata"]["annotations"]
+        for size in (100, 100, 200)
+    ]
+    assert annotations[0] == annotations[1] != annotations[2]
+
+
+def test_a_changed_secret_makes_new_pods() -> None:
+    annotations = [
+        pod_of(child(outbox_relay(), "Deployment", around=seen(secrets=[Secret("orders-db", v)])))[
+            "metadata"
+        ]["annotations"]
+        for v in ("1/1", "1/1", "1/2")
+    ]
+    assert annotations[0] == annotations[1] != annotations[2]
+
+
+def test_a_pod_has_longer_to_stop_than_its_drain_takes() -> None:
+    relay = outbox_relay(drainTimeout="50s")
+    grace = pod_of(child(relay, "Deployment"))["spec"]["terminationGracePeriodSeconds"]
+    assert timedelta(seconds=grace) > relay.spec.drain
+
+
+def test_a_rollout_never_has_fewer_pods_than_asked_for() -> None:
+    strategy = child(outbox_relay(), "Deployment")["spec"]["strategy"]
+    assert strategy["rollingUpdate"] == {"maxUnavailable": 0, "maxSurge": 1}
+
+
+def test_a_pause_replaces_all_pods_at_once_and_suspends_the_reaper() -> None:
+    relay = outbox_relay(paused=True)
+    assert child(relay, "Deployment")["spec"]["strategy"] == {"type": "Recreate"}
+    assert child(relay, "CronJob")["spec"]["suspend"] is True
+    assert yaml.safe_load(child(relay, "ConfigMap")["data"]["relay.yaml"])["paused"] is True
+
+
+@pytest.mark.parametrize(("replicas", "expected"), [(0, False), (1, False), (2, True)])
+def test_several_pods_have_a_disruption_budget(replicas: int, expected: bool) -> None:
+    made = children(outbox_relay(), replicas)
+    name = ("PodDisruptionBudget", "orders-relay")
+    assert (name in made.unwanted) is not expected
+    assert any(c["kind"] == name[0] for c in made.wanted) is expected
+
+
+def test_without_a_network_policy_there_is_none() -> None:
+    made = children(outbox_relay(networkPolicy={"enabled": False}))
+    assert ("NetworkPolicy", "orders-relay") in made.unwanted
+
+
+def test_pods_may_connect_everywhere_unless_it_is_restricted() -> None:
+    assert child(outbox_relay(), "NetworkPolicy")["spec"]["policyTypes"] == ["Ingress"]
+    to = [{"ports": [{"port": 5432}]}]
+    spec = child(outbox_relay(networkPolicy={"egress": to}), "NetworkPolicy")["spec"]
+    assert "Egress" in spec["policyTypes"]
+    assert spec["egress"][1:] == to
+    assert {p["port"] for p in spec["egress"][0]["ports"]} == {53}
+
+
+def test_an_account_of_ones_own_is_used_and_none_is_made() -> None:
+    relay = outbox_relay(pod={"serviceAccountName": "mine"})
+    assert ("ServiceAccount", "orders-relay") in children(relay).unwanted
+    assert pod_of(child(relay, "Deployment"))["spec"]["serviceAccountName"] == "mine"
+
+
+def test_labels_of_a_resource_do_not_replace_those_that_select() -> None:
+    relay = outbox_relay(pod={"labels": {"app.kubernetes.io/name": "mine", "team": "shop"}})
+    made = child(relay, "Deployment")
+    labels = pod_of(made)["metadata"]["labels"]
+    assert labels["team"] == "shop"
+    assert made["spec"]["selector"]["matchLabels"].items() <= labels.items()
+
+
+def test_a_relay_that_is_deleted_with_its_data_drains_first_and_is_then_forgotten() -> None:
+    relay = leaving(outbox_relay(deletionPolicy="Delete"))
+    still = seen(pod(), deployment=deployment(0))
+    assert all(c["kind"] != "Job" for c in children(relay, 0, still).wanted)
+    empty = seen(deployment=deployment(0))
+    job = child(relay, "Job", 0, empty)
+    assert job["spec"]["template"]["spec"]["containers"][0]["args"][0] == "retire"
+    assert child(relay, "CronJob", 0, empty)["spec"]["suspend"] is True
