@@ -1,0 +1,172 @@
+"""
+The API server: plain requests with plain objects, and the errors they end in.
+
+Used by `informer` and `client`. Credentials, their renewal and connections are the Kubernetes
+client's; its models and generated methods are left aside, because server-side apply wants exactly
+the fields that we own, and nothing that a model adds.
+"""
+
+import json
+from collections.abc import AsyncIterator, Mapping
+from typing import Any
+
+import aiohttp
+from kubernetes.aio import client, config
+
+Body = dict[str, Any]
+
+MANAGER = "outbox-operator"
+APPLY = "application/apply-patch+yaml"
+MERGE = "application/merge-patch+json"
+METADATA_ONLY = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1"
+
+WATCH_SECONDS = 290
+"""The server ends a watch after that, and it is begun anew: a connection that died unnoticed is
+noticed then at the latest."""
+
+
+class ApiError(Exception):
+    """The server answered, and the answer is no."""
+
+    def __init__(self, status: int, reason: str, message: str, causes: frozenset[str]) -> None:
+        super().__init__(message or reason or f"HTTP {status}")
+        self.status = status
+        self.reason = reason
+        self.causes = causes
+
+    @classmethod
+    def of(cls, status: int, content: bytes) -> "ApiError":
+        try:
+            body = json.loads(content)
+            causes = (body.get("details") or {}).get("causes") or ()
+            return cls(
+                status,
+                body.get("reason", ""),
+                body.get("message", ""),
+                frozenset(c.get("reason", "") for c in causes),
+            )
+        except (ValueError, AttributeError):
+            return cls(status, "", content[:200].decode(errors="replace"), frozenset())
+
+
+class Unreachable(Exception):
+    """No answer: the server restarts, or the network is broken. It will be back."""
+
+
+class Api:
+    def __init__(self, api: client.ApiClient) -> None:
+        self._api = api
+
+    @classmethod
+    async def connect(cls) -> "Api":
+        settings = client.Configuration()
+        settings.retries = None  # we know better when to try again
+        settings.connection_pool_maxsize = 100  # every watch keeps one
+        try:
+            config.load_incluster_config(settings)
+        except config.ConfigException:
+            await config.load_kube_config(client_configuration=settings)
+        return cls(client.ApiClient(settings))
+
+    async def close(self) -> None:
+        await self._api.close()
+
+    async def get(self, path: str, query: Mapping[str, str] | None = None) -> Body:
+        return await self._request("GET", path, query)
+
+    async def get_metadata(self, path: str) -> Body | None:
+        """Without the content: what a Secret holds never enters this process."""
+        try:
+            return await self._request("GET", path, accept=METADATA_ONLY)
+        except ApiError as error:
+            if error.status == 404:
+                return None
+            raise
+
+    async def apply(self, path: str, body: Body) -> Body:
+        query = {"fieldManager": MANAGER, "force": "true"}
+        return await self._request("PATCH", path, query, body, APPLY)
+
+    async def merge(self, path: str, body: Body) -> Body:
+        return await self._request("PATCH", path, {"fieldManager": MANAGER}, body, MERGE)
+
+    async def create(self, path: str, body: Body) -> Body:
+        return await self._request(
+            "POST", path, {"fieldManager": MANAGER}, body, "application/json"
+        )
+
+    async def delete(self, path: str, uid: str) -> None:
+        """That very object, and not one that was made under the same name since."""
+        body = {"preconditions": {"uid": uid}, "propagationPolicy": "Background"}
+        try:
+            await self._request("DELETE", path, None, body, "application/json")
+        except ApiError as error:
+            if error.status != 404:
+                raise
+
+    async def watch(self, path: str, query: Mapping[str, str]) -> AsyncIterator[Body]:
+        """Until the server ends it."""
+        whole = {**query, "watch": "true", "timeoutSeconds": str(WATCH_SECONDS)}
+        response = await self._call("GET", path, whole, timeout=WATCH_SECONDS + 30)
+        try:
+            if response.status >= 400:
+                raise ApiError.of(response.status, await response.read())
+            async for line in response.content:
+                yield json.loads(line)
+        except (aiohttp.ClientError, TimeoutError) as error:
+            raise Unreachable(str(error) or type(error).__name__) from error
+        finally:
+            response.close()
+
+    async def _request(
+        self,
+        method: str,
+        path: str,
+        query: Mapping[str, str] | None = None,
+        body: Body | None = None,
+        content_type: str | None = None,
+        accept: str = "application/json",
+    ) -> Body:
+        response = await self._call(method, path, query, body, content_type, accept)
+        try:
+            content = await response.read()
+        except (aiohttp.ClientError, TimeoutError) as error:
+            raise Unreachable(str(error) or type(error).__name__) from error
+        if response.status >= 400:
+            raise ApiError.of(response.status, content)
+        found: Body = json.loads(content)
+        return found
+
+    async def _call(
+        self,
+        method: str,
+        path: str,
+        query: Mapping[str, str] | None = None,
+        body: Body | None = None,
+        content_type: str | None = None,
+        accept: str = "application/json",
+        timeout: float = 30,
+    ) -> aiohttp.ClientResponse:
+        headers = {"Accept": accept}
+        if content_type:
+            headers["Content-Type"] = content_type
+        _, url, headers, data, _ = await self._api.param_serialize(
+            method,
+            path,
+            query_params=list((query or {}).items()),
+            header_params=headers,
+            body=body,
+            auth_settings=["BearerToken"],
+        )
+        try:
+            answer = await self._api.rest_client.request(
+                method,
+                url,
+                headers=headers,
+                body=data,
+                _request_timeout=aiohttp.ClientTimeout(timeout),
+            )
+        except (aiohttp.ClientError, TimeoutError, OSError) as error:
+            raise Unreachable(str(error) or type(error).__name__) from error
+        response: aiohttp.ClientResponse = answer.response
+        return response

@@ -1,0 +1,180 @@
+"""
+The writer: applies children, removes those that are no longer wanted, reports status and events.
+
+It writes what `decide` said, and only where the cluster differs from it; an object that somebody
+else owns is never touched.
+"""
+
+import hashlib
+import json
+import logging
+from collections.abc import Iterable, Mapping
+from datetime import datetime
+from typing import Any
+
+from outbox_operator.cluster.api import Api, ApiError, Body
+from outbox_operator.cluster.gather import is_owned
+from outbox_operator.cluster.kinds import CHILDREN, EVENTS, Kind
+from outbox_operator.resources.objects import API_VERSION, Resource
+from outbox_operator.seen import Refusal, Seen
+
+log = logging.getLogger("outbox.operator")
+
+COMPONENT = "outbox-operator"
+
+
+class Writer:
+    def __init__(self, api: Api) -> None:
+        self._api = api
+        self._written: dict[str, tuple[str, str]] = {}
+        """By path: the digest of what we applied, and the version that came of it. What the
+        server spells in another way than we do looks different for ever: it is written once."""
+
+    async def apply(self, resource: Resource, wanted: Iterable[Body], seen: Seen) -> list[Refusal]:
+        refusals = []
+        for child in wanted:
+            kind, name = child["kind"], child["metadata"]["name"]
+            try:
+                refusal = await self._apply_one(resource, child, seen.child(kind, name))
+            except ApiError as error:
+                if error.status >= 500 or error.status == 429:
+                    raise
+                refusal = Refusal(
+                    kind, name, str(error), leaving="NamespaceTerminating" in error.causes
+                )
+            if refusal:
+                refusals.append(refusal)
+        return refusals
+
+    async def _apply_one(
+        self, resource: Resource, child: Body, live: Mapping[str, Any] | None
+    ) -> Refusal | None:
+        kind = CHILDREN[child["kind"]]
+        name = child["metadata"]["name"]
+        path = kind.path(resource.metadata.namespace, name)
+        if live is None:
+            other = await self._look(path)
+            if other is not None and not is_owned(other, resource):
+                if "deletionTimestamp" in other["metadata"]:
+                    return Refusal(kind.name, name, "waiting until an older one is gone")
+                return Refusal(kind.name, name, _whose(other), taken=True)
+            live = other
+        if live is not None:
+            if kind.name == "Job" or not differs(child, live):  # a Job cannot be changed
+                return None
+            if self._written.get(path) == (_digest(child), live["metadata"]["resourceVersion"]):
+                return None
+        done = await self._api.apply(path, child)
+        self._written[path] = _digest(child), done["metadata"]["resourceVersion"]
+        log.info(
+            "%s %s %s",
+            "made" if live is None else "changed",
+            kind.name,
+            name,
+            extra={"happening": "apply", **_names(resource)},
+        )
+        return None
+
+    async def remove(
+        self, resource: Resource, unwanted: Iterable[tuple[str, str]], seen: Seen
+    ) -> None:
+        for kind, name in unwanted:
+            live = seen.child(kind, name)
+            if live is None or "deletionTimestamp" in live["metadata"]:
+                continue
+            path = CHILDREN[kind].path(resource.metadata.namespace, name)
+            await self._api.delete(path, live["metadata"]["uid"])
+            log.info("removed %s %s", kind, name, extra={"happening": "apply", **_names(resource)})
+
+    async def report(self, kind: Kind, resource: Resource, status: Body, before: Body) -> bool:
+        """Whether there was anything to write."""
+        if status == before:
+            return False
+        path = kind.path(resource.metadata.namespace, resource.metadata.name, "status")
+        # The uid: a resource that was deleted meanwhile is not made again by its own status.
+        body = {
+            "apiVersion": API_VERSION,
+            "kind": resource.kind,
+            "metadata": {"name": resource.metadata.name, "uid": resource.metadata.uid},
+            "status": status,
+        }
+        await self._api.apply(path, body)
+        return True
+
+    async def hold(self, kind: Kind, resource: Resource, finalizers: list[str]) -> None:
+        path = kind.path(resource.metadata.namespace, resource.metadata.name)
+        meta = {
+            "finalizers": finalizers,
+            "resourceVersion": resource.metadata.resource_version,  # of others' nothing is lost
+        }
+        await self._api.merge(path, {"metadata": meta})
+
+    async def tell(
+        self, resource: Resource, reason: str, message: str, *, warning: bool, now: datetime
+    ) -> None:
+        at = now.isoformat(timespec="seconds").replace("+00:00", "Z")
+        meta = resource.metadata
+        body = {
+            "apiVersion": "v1",
+            "kind": "Event",
+            "metadata": {"generateName": f"{meta.name[:200]}.", "namespace": meta.namespace},
+            "type": "Warning" if warning else "Normal",
+            "reason": reason,
+            "message": message[:1000],
+            "involvedObject": {
+                "apiVersion": API_VERSION,
+                "kind": resource.kind,
+                "namespace": meta.namespace,
+                "name": meta.name,
+                "uid": meta.uid,
+                "resourceVersion": meta.resource_version,
+            },
+            "source": {"component": COMPONENT},
+            "reportingComponent": COMPONENT,
+            "firstTimestamp": at,
+            "lastTimestamp": at,
+            "count": 1,
+        }
+        try:
+            await self._api.create(EVENTS.path(meta.namespace), body)
+        except ApiError as error:  # people miss a line; nothing else depends on it
+            log.warning("cannot write an Event: %s", error, extra=_names(resource))
+
+    async def _look(self, path: str) -> Body | None:
+        try:
+            return await self._api.get(path)
+        except ApiError as error:
+            if error.status == 404:
+                return None
+            raise
+
+
+def differs(wanted: Any, live: Any) -> bool:
+    """Whether something that we want is not so. What others added is theirs."""
+    if isinstance(wanted, Mapping):
+        if not isinstance(live, Mapping):
+            return bool(wanted) or live is not None
+        return any(differs(value, live.get(key)) for key, value in wanted.items())
+    if isinstance(wanted, list):
+        if not isinstance(live, list):
+            return bool(wanted)
+        if wanted and all(isinstance(w, Mapping) and "name" in w for w in wanted):
+            named = {item.get("name"): item for item in live if isinstance(item, Mapping)}
+            return any(differs(w, named.get(w["name"])) for w in wanted)
+        return len(wanted) != len(live) or any(
+            differs(w, found) for w, found in zip(wanted, live, strict=True)
+        )
+    return bool(wanted != live)
+
+
+def _digest(child: Body) -> str:
+    return hashlib.sha256(json.dumps(child, sort_keys=True).encode()).hexdigest()
+
+
+def _whose(other: Body) -> str:
+    owners = other["metadata"].get("ownerReferences") or ()
+    return f"it belongs to {owners[0]['kind']} {owners[0]['name']}" if owners else "it is not ours"
+
+
+def _names(resource: Resource) -> dict[str, str]:
+    return {"namespace": resource.metadata.namespace, "resource": resource.metadata.name}

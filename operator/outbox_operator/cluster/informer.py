@@ -1,0 +1,172 @@
+"""
+Informers: what we have in the cluster, kept up to date by watches.
+
+Only what carries our label is asked for: in a cluster of ten thousand pods the operator hears of
+its own. Kopf watches the custom resources themselves; of children one must know when all are
+listed, which it does not say, and of ten kinds of them nothing needs to be handled one by one.
+"""
+
+import asyncio
+import logging
+from collections.abc import Callable, Iterable
+
+from outbox_operator.children.names import MANAGED_BY, OWNER
+from outbox_operator.cluster.api import Api, ApiError, Body, Unreachable
+from outbox_operator.cluster.kinds import Kind
+
+log = logging.getLogger("outbox.operator")
+
+SELECTOR = ",".join(f"{key}={value}" for key, value in MANAGED_BY.items())
+LONGEST_PAUSE = 10.0
+
+Owner = tuple[str, str]
+"""Namespace and name of a resource."""
+
+
+class Informer:
+    """One kind, in one namespace or in all."""
+
+    def __init__(
+        self, api: Api, kind: Kind, namespace: str | None, changed: Callable[[Owner], None]
+    ) -> None:
+        self.kind = kind
+        self._api = api
+        self._namespace = namespace
+        self._path = kind.path(namespace)
+        self._changed = changed
+        self._found: dict[Owner, Body] = {}
+        self._of: dict[Owner, set[Owner]] = {}
+        self.synced = asyncio.Event()
+
+    def of(self, owner: Owner) -> list[Body]:
+        """What belongs to a resource."""
+        return [self._found[key] for key in sorted(self._of.get(owner, ()))]
+
+    async def run(self) -> None:
+        """For ever. The server may restart, or forget how far we were: then all is listed anew."""
+        pause = 0.1
+        while True:
+            try:
+                version = await self._list()
+                pause = 0.1
+                while True:
+                    version = await self._watch(version)
+            except ApiError as error:
+                if error.status != 410:  # "gone" is ordinary: too much has happened meanwhile
+                    self._complain(str(error))
+            except Unreachable as error:
+                self._complain(str(error))
+            await asyncio.sleep(pause)
+            pause = min(LONGEST_PAUSE, pause * 2)
+
+    def _complain(self, why: str) -> None:
+        log.warning(
+            "cannot watch %s: %s; trying again",
+            self.kind.plural,
+            why,
+            extra={"happening": "watch", "namespace": self._namespace or "*"},
+        )
+
+    async def _list(self) -> str:
+        listed = await self._api.get(self._path, {"labelSelector": SELECTOR})
+        seen = {key_of(body): body for body in listed.get("items") or ()}
+        for key in [key for key in self._found if key not in seen]:
+            self._forget(key)
+        for body in seen.values():
+            self._note(body)
+        self.synced.set()
+        version: str = listed["metadata"]["resourceVersion"]
+        return version
+
+    async def _watch(self, version: str) -> str:
+        query = {
+            "labelSelector": SELECTOR,
+            "resourceVersion": version,
+            "allowWatchBookmarks": "true",
+        }
+        async for event in self._api.watch(self._path, query):
+            body = event["object"]
+            match event["type"]:
+                case "ERROR":
+                    raise ApiError(
+                        body.get("code", 500),
+                        body.get("reason", ""),
+                        body.get("message", ""),
+                        frozenset(),
+                    )
+                case "DELETED":
+                    self._forget(key_of(body))
+                case "ADDED" | "MODIFIED":
+                    self._note(body)
+            version = body["metadata"]["resourceVersion"]
+        return version
+
+    def _note(self, body: Body) -> None:
+        key = key_of(body)
+        before = self._found.get(key)
+        if before and version_of(before) == version_of(body):
+            return
+        body["metadata"].pop("managedFields", None)  # most of its size, and nobody asks for it
+        owner = owner_of(body)
+        if before and (old := owner_of(before)) != owner:
+            self._of.get(old, set()).discard(key)
+            self._changed(old)
+        self._found[key] = body
+        self._of.setdefault(owner, set()).add(key)
+        self._changed(owner)
+
+    def _forget(self, key: Owner) -> None:
+        body = self._found.pop(key, None)
+        if body is None:
+            return
+        owner = owner_of(body)
+        mine = self._of.get(owner, set())
+        mine.discard(key)
+        if not mine:
+            self._of.pop(owner, None)
+        self._changed(owner)
+
+
+class Informers:
+    """All kinds, in all namespaces that are watched."""
+
+    def __init__(
+        self,
+        api: Api,
+        kinds: Iterable[Kind],
+        namespaces: Iterable[str],
+        changed: Callable[[Owner], None],
+    ) -> None:
+        where: list[str | None] = [*namespaces] or [None]
+        self._all = [
+            Informer(api, kind, namespace, changed) for kind in kinds for namespace in where
+        ]
+
+    def start(self) -> list[asyncio.Task[None]]:
+        return [asyncio.create_task(i.run(), name=f"watch {i.kind.plural}") for i in self._all]
+
+    async def synced(self) -> None:
+        for informer in self._all:
+            await informer.synced.wait()
+
+    def of(self, kind: str, owner: Owner) -> list[Body]:
+        return [b for i in self._all if i.kind.name == kind for b in i.of(owner)]
+
+
+def key_of(body: Body) -> Owner:
+    return body["metadata"]["namespace"], body["metadata"]["name"]
+
+
+def version_of(body: Body) -> str:
+    version: str = body["metadata"]["resourceVersion"]
+    return version
+
+
+def owner_of(body: Body) -> Owner:
+    """Whose it is, by the annotation; somebody may have removed it: then by the owner reference."""
+    metadata = body["metadata"]
+    name = (metadata.get("annotations") or {}).get(OWNER)
+    if name is None:
+        owners = metadata.get("ownerReferences") or ({"name": ""},)
+        name = owners[0]["name"]
+    return metadata["namespace"], name

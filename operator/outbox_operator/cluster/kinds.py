@@ -1,0 +1,38 @@
+"""The kinds of object that the operator deals with, and their paths on the API server."""
+
+from typing import NamedTuple
+
+from outbox_operator.resources.objects import GROUP, VERSION
+
+
+class Kind(NamedTuple):
+    name: str
+    api: str
+    plural: str
+
+    def path(self, namespace: str | None, name: str | None = None, part: str | None = None) -> str:
+        where = f"/namespaces/{namespace}" if namespace else ""
+        rest = "".join(f"/{word}" for word in (name, part) if word)
+        return f"{self.api}{where}/{self.plural}{rest}"
+
+
+RELAYS = Kind("OutboxRelay", f"/apis/{GROUP}/{VERSION}", "outboxrelays")
+REPLAYS = Kind("OutboxReplay", f"/apis/{GROUP}/{VERSION}", "outboxreplays")
+SECRETS = Kind("Secret", "/api/v1", "secrets")
+EVENTS = Kind("Event", "/api/v1", "events")
+PODS = Kind("Pod", "/api/v1", "pods")
+
+CHILDREN = {
+    kind.name: kind
+    for kind in (
+        Kind("ServiceAccount", "/api/v1", "serviceaccounts"),
+        Kind("ConfigMap", "/api/v1", "configmaps"),
+        Kind("Service", "/api/v1", "services"),
+        Kind("NetworkPolicy", "/apis/networking.k8s.io/v1", "networkpolicies"),
+        Kind("PodDisruptionBudget", "/apis/policy/v1", "poddisruptionbudgets"),
+        Kind("Deployment", "/apis/apps/v1", "deployments"),
+        Kind("CronJob", "/apis/batch/v1", "cronjobs"),
+        Kind("Job", "/apis/batch/v1", "jobs"),
+    )
+}
+"""What the operator makes, in the order in which a new relay gets it."""

@@ -1,0 +1,69 @@
+"""The operator's own metrics: `outbox_operator_*`, with bounded label sets."""
+
+from collections import Counter as Counting
+from collections.abc import Mapping
+
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
+
+from outbox_operator.resources.conditions import RelayCondition, ReplayCondition
+
+Key = tuple[str, str, str]
+KINDS = {"OutboxRelay": RelayCondition, "OutboxReplay": ReplayCondition}
+STATES = ("True", "False", "Unknown")
+
+
+class Metrics:
+    def __init__(self) -> None:
+        self.registry = CollectorRegistry()
+        self._looks = Counter(
+            "outbox_operator_reconciles_total",
+            "Looks at a resource: done, outdated (it had changed meanwhile), failed.",
+            ["kind", "outcome"],
+            registry=self.registry,
+        )
+        self._seconds = Histogram(
+            "outbox_operator_reconcile_seconds",
+            "How long a look took.",
+            ["kind"],
+            buckets=(0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30),
+            registry=self.registry,
+        )
+        self._resources = Gauge(
+            "outbox_operator_resources",
+            "Resources by condition and status.",
+            ["kind", "condition", "status"],
+            registry=self.registry,
+        )
+        self._conditions: dict[Key, Mapping[str, str]] = {}
+        for kind, types in KINDS.items():  # from the start: what is absent cannot be alerted on
+            for outcome in ("done", "outdated", "failed"):
+                self._looks.labels(kind, outcome)
+            for condition in types:
+                for state in STATES:
+                    self._resources.labels(kind, condition.value, state)
+
+    def looked(self, kind: str, outcome: str, seconds: float) -> None:
+        self._looks.labels(kind, outcome).inc()
+        self._seconds.labels(kind).observe(seconds)
+
+    def judged(self, key: Key, conditions: Mapping[str, str]) -> None:
+        if self._conditions.get(key) != conditions:
+            self._conditions[key] = conditions
+            self._count(key[0])
+
+    def forget(self, key: Key) -> None:
+        if self._conditions.pop(key, None) is not None:
+            self._count(key[0])
+
+    def _count(self, kind: str) -> None:
+        counts = Counting(
+            (condition, status)
+            for (of, _, _), conditions in self._conditions.items()
+            if of == kind
+            for condition, status in conditions.items()
+        )
+        for condition in KINDS[kind]:
+            for state in STATES:
+                self._resources.labels(kind, condition.value, state).set(
+                    counts[condition.value, state]
+                )

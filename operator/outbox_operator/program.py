@@ -1,0 +1,90 @@
+"""
+The program: the parts put together, started and stopped. Wiring only.
+
+Kopf drives it through `handlers`: start, what it sees of the resources, stop.
+"""
+
+import asyncio
+import logging
+from collections.abc import Mapping
+from typing import Any
+
+from aiohttp import web
+
+from outbox_operator.cluster.api import Api
+from outbox_operator.cluster.client import Writer
+from outbox_operator.cluster.gather import Gatherer
+from outbox_operator.cluster.informer import Informers, Owner
+from outbox_operator.cluster.kinds import CHILDREN, PODS, RELAYS
+from outbox_operator.cluster.reports import Reporters
+from outbox_operator.metrics import Metrics
+from outbox_operator.reconcile import Key, Reconciler
+from outbox_operator.server import serve
+from outbox_operator.settings import OperatorSettings
+from outbox_operator.worklist import Worklist
+
+log = logging.getLogger("outbox.operator")
+
+
+class Operator:
+    def __init__(self, settings: OperatorSettings) -> None:
+        self._settings = settings
+        self._tasks: list[asyncio.Task[None]] = []
+        self._server: web.AppRunner | None = None
+        self._api: Api | None = None
+        self._reporters: Reporters | None = None
+        self._worklist: Worklist[Key] | None = None
+        self._reconciler: Reconciler | None = None
+
+    async def start(self) -> None:
+        metrics = Metrics()
+        self._server = await serve(metrics.registry, self._settings.port)
+        api = self._api = await Api.connect()
+        reporters = self._reporters = Reporters()
+        informers = Informers(
+            api, (*CHILDREN.values(), PODS), self._settings.namespaces, self._child_changed
+        )
+        reconciler = self._reconciler = Reconciler(
+            self._settings, Gatherer(api, informers, reporters), Writer(api), metrics
+        )
+        self._worklist = Worklist(reconciler.look, self._settings.workers)
+        self._tasks = informers.start()
+        self._tasks.append(asyncio.create_task(self._begin(informers), name="begin"))
+        log.info(
+            "started",
+            extra={
+                "happening": "start",
+                "namespaces": list(self._settings.namespaces) or ["*"],
+                "relay_image": self._settings.relay_image,
+            },
+        )
+
+    async def _begin(self, informers: Informers) -> None:
+        """Nothing is judged before all that we have was seen: what is not yet known would look as
+        if it were gone."""
+        await informers.synced()
+        assert self._worklist is not None
+        self._tasks += self._worklist.start()
+
+    async def stop(self) -> None:
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        for part in (self._reporters, self._api):
+            if part is not None:
+                await part.close()
+        if self._server is not None:
+            await self._server.cleanup()
+
+    def noticed(self, kind: str, namespace: str, name: str, event: Mapping[str, Any]) -> None:
+        """What Kopf saw of a resource."""
+        assert self._reconciler is not None
+        assert self._worklist is not None
+        key = (kind, namespace, name)
+        gone = event["type"] == "DELETED"
+        self._reconciler.seen(key, None if gone else event["object"])
+        self._worklist.changed(key)
+
+    def _child_changed(self, owner: Owner) -> None:
+        assert self._worklist is not None
+        self._worklist.changed((RELAYS.name, *owner))

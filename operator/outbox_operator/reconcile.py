@@ -1,0 +1,209 @@
+"""
+Reconcile: gather, decide, apply; then say how it stands.
+
+Called by the worklist for one resource at a time. Between two looks it remembers what only saves
+work or damps: after a restart of the operator everything is found again in the cluster.
+"""
+
+import logging
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import Any
+
+from pydantic import ValidationError
+
+from outbox_operator.cluster.api import ApiError, Unreachable
+from outbox_operator.cluster.client import Writer
+from outbox_operator.cluster.gather import Gatherer
+from outbox_operator.cluster.kinds import RELAYS, REPLAYS
+from outbox_operator.decide.autoscaling import Memory, Scale, scale
+from outbox_operator.decide.backlog import load_of
+from outbox_operator.decide.children import (
+    asked_replicas,
+    decide_children,
+    decide_finalizers,
+    fixed_replicas,
+)
+from outbox_operator.decide.notices import damped, decide_notices
+from outbox_operator.decide.replay import decide_replay
+from outbox_operator.decide.status import count_pods, decide_invalid, decide_status
+from outbox_operator.metrics import Metrics
+from outbox_operator.resources.objects import Resource
+from outbox_operator.resources.relay import OutboxRelay, RelayStatus
+from outbox_operator.resources.replay import OutboxReplay
+from outbox_operator.seen import Seen
+from outbox_operator.settings import OperatorSettings
+from outbox_relay.contract.settings import explain
+
+log = logging.getLogger("outbox.operator")
+
+Key = tuple[str, str, str]
+"""Kind, namespace and name of a resource."""
+Body = Mapping[str, Any]
+
+
+@dataclass
+class Remembered:
+    """Of one resource, from look to look."""
+
+    uid: str
+    memory: Memory = field(default_factory=Memory)
+    told: dict[str, datetime] = field(default_factory=dict)
+
+
+class Reconciler:
+    def __init__(
+        self, settings: OperatorSettings, gatherer: Gatherer, writer: Writer, metrics: Metrics
+    ) -> None:
+        self._settings = settings
+        self._gatherer = gatherer
+        self._writer = writer
+        self._metrics = metrics
+        self._bodies: dict[Key, Body] = {}
+        self._remembered: dict[Key, Remembered] = {}
+
+    def seen(self, key: Key, body: Body | None) -> None:
+        """A resource as the API server has it now; None: it is gone."""
+        if body is None:
+            self._bodies.pop(key, None)
+            self._remembered.pop(key, None)
+            self._metrics.forget(key)
+        else:
+            self._bodies[key] = body
+
+    async def look(self, key: Key) -> float | None:
+        body = self._bodies.get(key)
+        if body is None:
+            return None
+        kind, namespace, name = key
+        start = time.monotonic()
+        outcome = "failed"
+        try:
+            again = await (self._relay if kind == RELAYS.name else self._replay)(key, body)
+            outcome = "done"
+            return again
+        except ApiError as error:
+            if error.status in (404, 409):  # gone or changed meanwhile: the watch will tell
+                outcome = "outdated"
+            self._complain(
+                key, str(error), logging.INFO if outcome == "outdated" else logging.WARNING
+            )
+            raise
+        except Unreachable as error:
+            self._complain(key, f"the API server does not answer: {error}", logging.WARNING)
+            raise
+        except Exception:
+            log.exception(
+                "a defect while looking after %s %s",
+                kind,
+                name,
+                extra={"happening": "defect", "namespace": namespace, "resource": name},
+            )
+            raise
+        finally:
+            self._metrics.looked(kind, outcome, time.monotonic() - start)
+
+    def _complain(self, key: Key, why: str, level: int) -> None:
+        kind, namespace, name = key
+        log.log(
+            level,
+            "could not look after %s %s: %s; trying again",
+            kind,
+            name,
+            why,
+            extra={"happening": "retry", "namespace": namespace, "resource": name},
+        )
+
+    async def _relay(self, key: Key, body: Body) -> float | None:
+        now = datetime.now(UTC)
+        try:
+            relay = OutboxRelay.parse(body)
+        except ValidationError as error:
+            await self._refuse(body, error, now)
+            return None
+        remembered = self._remembered.get(key)
+        if remembered is None or remembered.uid != relay.metadata.uid:
+            remembered = self._remembered[key] = Remembered(relay.metadata.uid)
+
+        seen = await self._gatherer.relay(relay)
+        replicas, scaled = self._replicas(relay, seen, remembered, now)
+        children = decide_children(relay, seen, self._settings, replicas)
+
+        refusals = await self._writer.apply(relay, children.wanted, seen)
+        await self._writer.remove(relay, children.unwanted, seen)
+        seen = Seen(seen.children, seen.pods, seen.secrets, refusals)
+        finalizers = decide_finalizers(relay, seen)
+        if finalizers != list(relay.metadata.finalizers):
+            await self._writer.hold(RELAYS, relay, finalizers)
+            if not finalizers and relay.metadata.deletion_timestamp is not None:
+                return None  # it is gone: there is nobody left to report to
+
+        status = decide_status(relay, seen, replicas, scaled, now)
+        notices = decide_notices(
+            relay.status, status, asked_replicas(relay, seen), replicas, scaled
+        )
+        fresh, remembered.told = damped(notices, remembered.told, now)
+        for notice in fresh:
+            await self._writer.tell(
+                relay, notice.reason, notice.message, warning=notice.warning, now=now
+            )
+        await self._writer.report(RELAYS, relay, written(status), body.get("status") or {})
+        self._metrics.judged(key, {c.type: c.status for c in status.conditions})
+        return self._next_look(relay, seen, status, replicas)
+
+    def _replicas(
+        self, relay: OutboxRelay, seen: Seen, remembered: Remembered, now: datetime
+    ) -> tuple[int, Scale | None]:
+        fixed = fixed_replicas(relay)
+        if fixed is not None:
+            remembered.memory = Memory()
+            return fixed, None
+        assert relay.spec.autoscaling is not None
+        asked = asked_replicas(relay, seen)
+        if asked is None:
+            return relay.spec.autoscaling.min_replicas, None
+        ready = count_pods(relay, seen, asked).ready
+        decision = scale(
+            relay.spec.autoscaling, asked, ready, load_of(seen.reports), remembered.memory, now
+        )
+        remembered.memory = decision.memory
+        return decision.replicas, decision
+
+    def _next_look(
+        self, relay: OutboxRelay, seen: Seen, status: RelayStatus, replicas: int
+    ) -> float:
+        backlog = status.backlog
+        calm = (
+            backlog is not None
+            and backlog.pending == 0
+            and status.ready_replicas == replicas
+            and not seen.refusals
+            and bool(seen.reports)
+        )
+        return (self._settings.idle_look if calm else self._settings.look).total_seconds()
+
+    async def _refuse(self, body: Body, error: ValidationError, now: datetime) -> None:
+        """A spec that the schema let through and we cannot use."""
+        why = "; ".join(line.strip() for line in explain(error).splitlines())
+        resource = Resource.model_validate(
+            {k: body[k] for k in ("apiVersion", "kind", "metadata")}, by_alias=True
+        )
+        before = RelayStatus.model_validate(body.get("status") or {})
+        status = decide_invalid(before, resource.metadata.generation, why, now)
+        await self._writer.report(RELAYS, resource, written(status), body.get("status") or {})
+
+    async def _replay(self, key: Key, body: Body) -> float | None:
+        now = datetime.now(UTC)
+        replay = OutboxReplay.parse(body)
+        status = decide_replay(replay, now)
+        await self._writer.report(REPLAYS, replay, written(status), body.get("status") or {})
+        self._metrics.judged(key, {c.type: c.status for c in status.conditions})
+        return None
+
+
+def written(status: Any) -> dict[str, Any]:
+    """As it stands in the resource."""
+    made: dict[str, Any] = status.model_dump(mode="json", by_alias=True, exclude_none=True)
+    return made

@@ -1,0 +1,22 @@
+"""The operator's port: /healthz (it works on its list) and /metrics."""
+
+from aiohttp import web
+from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, generate_latest
+
+
+async def serve(registry: CollectorRegistry, port: int) -> web.AppRunner:
+    async def healthz(request: web.Request) -> web.Response:
+        return web.Response(text="alive\n")
+
+    async def metrics(request: web.Request) -> web.Response:
+        return web.Response(
+            body=generate_latest(registry), headers={"Content-Type": CONTENT_TYPE_LATEST}
+        )
+
+    app = web.Application()
+    app.router.add_get("/healthz", healthz)
+    app.router.add_get("/metrics", metrics)
+    runner = web.AppRunner(app, access_log=None)
+    await runner.setup()
+    await web.TCPSite(runner, "0.0.0.0", port).start()  # noqa: S104 - the kubelet asks from outside
+    return runner

@@ -1,0 +1,92 @@
+"""
+The worklist: which resources are to be looked at, and when.
+
+A resource is never in two hands; what happens to it while it is looked at makes it due again. What
+failed comes back after a pause that grows.
+"""
+
+import asyncio
+import contextlib
+import heapq
+import random
+from collections.abc import Awaitable, Callable
+from typing import Generic, TypeVar
+
+Key = TypeVar("Key")
+
+GATHER = 0.2
+"""Seconds between a change and the look: what changes in bursts is looked at once."""
+FIRST_PAUSE = 1.0
+LONGEST_PAUSE = 60.0
+
+
+class Worklist(Generic[Key]):
+    def __init__(self, look: Callable[[Key], Awaitable[float | None]], workers: int) -> None:
+        """`look` returns after how many seconds it wants to look again; None: never by itself. It
+        raises what could not be done now."""
+        self._look = look
+        self._workers = workers
+        self._due: dict[Key, float] = {}
+        self._order: list[tuple[float, int, Key]] = []
+        self._serial = 0
+        self._busy: set[Key] = set()
+        self._again: set[Key] = set()
+        self._failures: dict[Key, int] = {}
+        self._new = asyncio.Event()
+
+    def changed(self, key: Key) -> None:
+        """Look soon. May be called from anywhere in the loop's thread."""
+        if key in self._busy:
+            self._again.add(key)
+        else:
+            self._at(key, asyncio.get_running_loop().time() + GATHER)
+
+    def start(self) -> list[asyncio.Task[None]]:
+        return [asyncio.create_task(self._work(), name=f"worker {i}") for i in range(self._workers)]
+
+    @property
+    def waiting(self) -> int:
+        now = asyncio.get_running_loop().time()
+        return sum(at <= now for at in self._due.values())
+
+    def _at(self, key: Key, when: float) -> None:
+        if key in self._due and self._due[key] <= when:
+            return
+        self._due[key] = when
+        self._serial += 1
+        heapq.heappush(self._order, (when, self._serial, key))
+        self._new.set()
+
+    async def _next(self) -> Key:
+        loop = asyncio.get_running_loop()
+        while True:
+            self._new.clear()
+            while self._order and self._due.get(self._order[0][2]) != self._order[0][0]:
+                heapq.heappop(self._order)  # it was moved to an earlier time
+            wait = self._order[0][0] - loop.time() if self._order else None
+            if wait is not None and wait <= 0:
+                _, _, key = heapq.heappop(self._order)
+                del self._due[key]
+                self._busy.add(key)
+                return key
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(self._new.wait(), wait)
+
+    async def _work(self) -> None:
+        loop = asyncio.get_running_loop()
+        while True:
+            key = await self._next()
+            try:
+                again = await self._look(key)
+                self._failures.pop(key, None)
+            except Exception:  # told by `look`; here is only when to try again
+                failures = self._failures[key] = self._failures.get(key, 0) + 1
+                pause = min(LONGEST_PAUSE, FIRST_PAUSE * 2 ** min(failures - 1, 10))
+                again = pause * random.uniform(0.8, 1.2)
+            finally:
+                self._busy.discard(key)
+            if key in self._again:
+                self._again.discard(key)
+                again = GATHER if again is None else min(again, GATHER)
+            if again is not None:
+                self._at(key, loop.time() + again)

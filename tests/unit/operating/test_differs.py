@@ -1,0 +1,33 @@
+"""Drift: what of ours is no longer so; what others added is theirs."""
+
+from typing import Any
+
+import pytest
+
+from outbox_operator.cluster.client import differs
+
+
+@pytest.mark.parametrize(
+    ("wanted", "live", "expected"),
+    [
+        ({"a": 1}, {"a": 1}, False),
+        ({"a": 1}, {"a": 2}, True),
+        ({"a": 1}, {}, True),
+        ({"a": 1}, {"a": 1, "added": 2}, False),
+        ({"a": {"b": 1}}, {"a": {"b": 1, "default": 2}}, False),
+        ({"a": {"b": 1}}, {"a": None}, True),
+        ({"a": {}}, {}, False),
+        ({"a": []}, {}, False),
+        ({"a": [1, 2]}, {"a": [1, 2]}, False),
+        ({"a": [1, 2]}, {"a": [2, 1]}, True),
+        ({"a": [1]}, {"a": [1, 2]}, True),
+        ({"a": [{"name": "x", "v": 1}]}, {"a": [{"name": "x", "v": 1, "d": 0}]}, False),
+        ({"a": [{"name": "x", "v": 1}]}, {"a": [{"name": "o"}, {"name": "x", "v": 1}]}, False),
+        ({"a": [{"name": "x", "v": 1}]}, {"a": [{"name": "x", "v": 2}]}, True),
+        ({"a": [{"name": "x"}]}, {"a": []}, True),
+        ({"a": [{"port": 1}]}, {"a": [{"port": 1, "protocol": "TCP"}]}, False),
+        ({"a": False}, {}, True),
+    ],
+)
+def test_only_what_we_want_counts(wanted: Any, live: Any, expected: bool) -> None:
+    assert differs(wanted, live) is expected

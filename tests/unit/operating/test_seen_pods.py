@@ -1,0 +1,68 @@
+"""A pod as the API server describes it, and what we make of it."""
+
+from typing import Any
+
+from outbox_operator.seen import Pod
+
+
+def body(**status: Any) -> dict[str, Any]:
+    return {"metadata": {"name": "p"}, "status": status}
+
+
+def condition(kind: str, status: str, **more: str) -> dict[str, str]:
+    return {"type": kind, "status": status, **more}
+
+
+def test_a_pod_that_is_just_made_is_nothing_yet() -> None:
+    pod = Pod.of({"metadata": {"name": "p"}}, None)
+    assert pod == Pod("p")
+
+
+def test_a_ready_pod() -> None:
+    pod = Pod.of(
+        body(
+            podIP="10.0.0.7",
+            conditions=[condition("Ready", "True"), condition("Initialized", "True")],
+            containerStatuses=[{"name": "relay", "ready": True, "state": {"running": {}}}],
+        ),
+        None,
+    )
+    assert (pod.ip, pod.ready, pod.initialised, pod.stopped) == ("10.0.0.7", True, True, ())
+
+
+def test_last_words_of_an_init_container_are_read() -> None:
+    said = '{"reason": "WrongPassword", "message": "correct the password"}'
+    ended = {"terminated": {"exitCode": 1, "message": said, "reason": "Error"}}
+    pod = Pod.of(
+        body(
+            initContainerStatuses=[
+                {
+                    "name": "migrate",
+                    "ready": False,
+                    "state": {"waiting": {"reason": "CrashLoopBackOff"}},
+                    "lastState": ended,
+                }
+            ]
+        ),
+        None,
+    )
+    (stopped,) = pod.stopped
+    assert stopped.words is not None
+    assert (stopped.words.reason, stopped.exit_code) == ("WrongPassword", 1)
+    assert pod.waiting[0].reason == "CrashLoopBackOff"
+
+
+def test_what_is_running_well_again_has_not_stopped() -> None:
+    ended = {"terminated": {"exitCode": 1}}
+    container = {"name": "relay", "ready": True, "state": {"running": {}}, "lastState": ended}
+    assert Pod.of(body(containerStatuses=[container]), None).stopped == ()
+
+
+def test_a_container_that_ended_well_has_not_failed() -> None:
+    container = {"name": "migrate", "ready": False, "state": {"terminated": {"exitCode": 0}}}
+    assert Pod.of(body(initContainerStatuses=[container]), None).stopped == ()
+
+
+def test_a_pod_that_no_node_takes() -> None:
+    told = condition("PodScheduled", "False", reason="Unschedulable", message="0/1 nodes")
+    assert Pod.of(body(conditions=[told]), None).unschedulable == "0/1 nodes"

@@ -1,0 +1,115 @@
+"""The worklist: nothing is forgotten, nothing is done twice at once."""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+
+from outbox_operator import worklist
+from outbox_operator.worklist import Worklist
+
+
+async def working(list_: "Worklist[str]", until: Callable[[], bool]) -> None:
+    tasks = list_.start()
+    try:
+        async with asyncio.timeout(5):
+            while not until():
+                await asyncio.sleep(0.01)
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+
+def run(test: Callable[[], Awaitable[None]]) -> None:
+    asyncio.run(test())  # type: ignore[arg-type]
+
+
+def test_changes_that_come_together_are_looked_at_once() -> None:
+    looked: list[str] = []
+
+    async def look(key: str) -> None:
+        looked.append(key)
+
+    async def test() -> None:
+        items = Worklist(look, workers=2)
+        for _ in range(10):
+            items.changed("a")
+        items.changed("b")
+        await working(items, lambda: len(looked) >= 2)
+        assert sorted(looked) == ["a", "b"]
+
+    run(test)
+
+
+def test_what_changes_while_it_is_looked_at_is_looked_at_again_and_never_at_once() -> None:
+    inside = 0
+    most = 0
+    looks = 0
+
+    async def test() -> None:
+        async def look(key: str) -> None:
+            nonlocal inside, most, looks
+            inside += 1
+            most = max(most, inside)
+            looks += 1
+            if looks == 1:
+                items.changed(key)
+            await asyncio.sleep(0.05)
+            inside -= 1
+
+        items = Worklist(look, workers=4)
+        items.changed("a")
+        await working(items, lambda: looks == 2 and not inside)
+        assert most == 1
+
+    run(test)
+
+
+def test_what_failed_is_tried_again() -> None:
+    looks = 0
+
+    async def look(key: str) -> None:
+        nonlocal looks
+        looks += 1
+        if looks == 1:
+            raise RuntimeError("not now")
+
+    async def test() -> None:
+        items = Worklist(look, workers=1)
+        items.changed("a")
+        await working(items, lambda: looks == 2)
+
+    run(test)
+    assert worklist.FIRST_PAUSE <= 2
+
+
+def test_who_wants_to_look_again_does() -> None:
+    looks = 0
+
+    async def look(key: str) -> float:
+        nonlocal looks
+        looks += 1
+        return 0.01
+
+    async def test() -> None:
+        items = Worklist(look, workers=1)
+        items.changed("a")
+        await working(items, lambda: looks >= 3)
+
+    run(test)
+
+
+def test_a_change_comes_before_the_next_look_by_the_clock() -> None:
+    looked: list[str] = []
+
+    async def look(key: str) -> float:
+        looked.append(key)
+        return 3600
+
+    async def test() -> None:
+        items = Worklist(look, workers=1)
+        items.changed("a")
+        await working(items, lambda: len(looked) == 1)
+        items.changed("a")
+        await working(items, lambda: len(looked) == 2)
+
+    run(test)
