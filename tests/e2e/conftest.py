@@ -13,15 +13,20 @@ from fixtures.cluster import (
     probe_image,
     pytest_runtest_makereport,
 )
+from fixtures.installation import installed
+from fixtures.shop import backends, shop
 
 __all__ = [
+    "backends",
     "cluster",
     "images",
+    "installed",
     "kube",
     "namespace",
     "pause_image",
     "probe_image",
     "pytest_runtest_makereport",
+    "shop",
 ]
 
 HERE = Path(__file__).parent

@@ -5,6 +5,7 @@ of their key (first arrivals only).
 """
 
 import json
+import os
 import sys
 import time
 
@@ -12,7 +13,11 @@ from confluent_kafka import Consumer
 
 topic, count, seconds = sys.argv[1], int(sys.argv[2]), float(sys.argv[3])
 consumer = Consumer(
-    {"bootstrap.servers": "kafka:9092", "group.id": "check", "auto.offset.reset": "earliest"}
+    {
+        "bootstrap.servers": os.environ["OUTBOX_KAFKA"],
+        "group.id": "check",
+        "auto.offset.reset": "earliest",
+    }
 )
 consumer.subscribe([topic])
 seen: set[int] = set()

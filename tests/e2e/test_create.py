@@ -1,0 +1,38 @@
+"""An OutboxRelay is created: children appear, events flow, the status tells."""
+
+import time
+
+from fixtures.shop import Shop
+
+
+def test_a_relay_is_created_and_events_flow(shop: Shop) -> None:
+    shop.apply(replicas=2, ordering="Key")
+    shop.wait_settled(2)
+    status = shop.status()
+    assert status["replicas"] == status["readyReplicas"] == 2
+    assert status["relayName"] == f"{shop.namespace.name}/orders"
+    for kind in (
+        "ConfigMap",
+        "Service",
+        "ServiceAccount",
+        "Deployment",
+        "PodDisruptionBudget",
+        "NetworkPolicy",
+    ):
+        assert shop.child(kind), kind
+    assert shop.child("CronJob", "orders-reaper")
+    shop.finish(shop.emit(2000), 60)
+    assert shop.arrived(2000) == {"missing": 0, "again": 0, "disorder": 0}
+    owners = shop.sql("SELECT DISTINCT state FROM outbox.delivery")
+    assert owners == ["PUBLISHED"]
+    shop.wait_condition("BacklogHealthy", "True")
+
+
+def test_nothing_is_written_while_nothing_happens(shop: Shop) -> None:
+    shop.apply()
+    shop.wait_settled()
+    shop.wait_condition("BacklogHealthy", "True")
+    time.sleep(3)  # the Deployment's own last words are heard, too
+    before = shop.resource()
+    time.sleep(7)  # several looks of the operator, which looks every two seconds here
+    assert shop.resource() == before
