@@ -1,0 +1,143 @@
+{{- /* Names, labels, images, rights: what several templates say alike. */ -}}
+
+{{- define "outbox.name" -}}
+{{ .Values.nameOverride | default .Chart.Name | trunc 53 | trimSuffix "-" }}
+{{- end }}
+
+{{- /* At most 53 characters: -test and -edit are added to it. */ -}}
+{{- define "outbox.fullname" -}}
+{{- if .Values.fullnameOverride -}}
+{{ .Values.fullnameOverride }}
+{{- else -}}
+{{- $name := include "outbox.name" . -}}
+{{ ternary .Release.Name (printf "%s-%s" .Release.Name $name) (contains $name .Release.Name) | trunc 53 | trimSuffix "-" }}
+{{- end -}}
+{{- end }}
+
+{{- define "outbox.serviceAccountName" -}}
+{{ .Values.serviceAccount.name | default (ternary (include "outbox.fullname" .) "default" .Values.serviceAccount.create) }}
+{{- end }}
+
+{{- /* Those that tell the operator's pod apart; a Deployment's selector cannot be changed. */ -}}
+{{- define "outbox.selector" -}}
+app.kubernetes.io/name: {{ include "outbox.name" . }}
+app.kubernetes.io/instance: {{ .Release.Name }}
+app.kubernetes.io/component: operator
+{{- end }}
+
+{{- /* (list . "component" more): ours win, because selectors and people rely on them. */ -}}
+{{- define "outbox.labels" -}}
+{{- $root := index . 0 -}}
+{{- $own := dict
+  "app.kubernetes.io/name" (include "outbox.name" $root)
+  "app.kubernetes.io/instance" $root.Release.Name
+  "app.kubernetes.io/component" (index . 1)
+  "app.kubernetes.io/version" $root.Chart.AppVersion
+  "app.kubernetes.io/managed-by" $root.Release.Service
+  "app.kubernetes.io/part-of" "outbox"
+  "helm.sh/chart" (printf "%s-%s" $root.Chart.Name $root.Chart.Version | replace "+" "_")
+-}}
+{{- merge $own (index . 2) $root.Values.labels | toYaml }}
+{{- end }}
+
+{{- /* Labels and annotations of an object: (list . "component" labels annotations). */ -}}
+{{- define "outbox.labelled" -}}
+labels:
+  {{- include "outbox.labels" . | nindent 2 }}
+{{- with merge (dict) (index . 3) (index . 0).Values.annotations }}
+annotations:
+  {{- toYaml . | nindent 2 }}
+{{- end }}
+{{- end }}
+
+{{- /* (list . "relay"): how pods name it. */ -}}
+{{- define "outbox.image" -}}
+{{- $root := index . 0 -}}
+{{- $image := index $root.Values.images (index . 1) -}}
+{{- with $root.Values.images.registry }}{{ . }}/{{ end -}}
+{{ $image.repository }}
+{{- if $image.digest }}@{{ $image.digest }}{{ else }}:{{ $image.tag | default $root.Chart.AppVersion }}{{ end }}
+{{- end }}
+
+{{- /* Of the pod-security level `restricted`, and a little stricter. 65532 is the images' user. */ -}}
+{{- define "outbox.podSecurity" -}}
+runAsNonRoot: true
+runAsUser: 65532
+runAsGroup: 65532
+seccompProfile:
+  type: RuntimeDefault
+{{- end }}
+
+{{- define "outbox.containerSecurity" -}}
+allowPrivilegeEscalation: false
+readOnlyRootFilesystem: true
+capabilities:
+  drop: [ALL]
+{{- end }}
+
+{{- /* Where the pods of chart and test may run. */ -}}
+{{- define "outbox.placement" -}}
+{{- with .Values.pod.imagePullSecrets }}
+imagePullSecrets:
+  {{- toYaml . | nindent 2 }}
+{{- end }}
+{{- with .Values.pod.nodeSelector }}
+nodeSelector:
+  {{- toYaml . | nindent 2 }}
+{{- end }}
+{{- with .Values.pod.tolerations }}
+tolerations:
+  {{- toYaml . | nindent 2 }}
+{{- end }}
+{{- with .Values.pod.affinity }}
+affinity:
+  {{- toYaml . | nindent 2 }}
+{{- end }}
+{{- with .Values.pod.priorityClassName }}
+priorityClassName: {{ . }}
+{{- end }}
+{{- end }}
+
+{{- /* All that the operator may do; in a ClusterRole, or in a Role per namespace. */ -}}
+{{- define "outbox.rules" -}}
+# Our kinds. Never created or deleted: that is for people. Patched for the one finalizer of
+# deletionPolicy: Delete.
+- apiGroups: [outbox.dev]
+  resources: [outboxrelays, outboxreplays]
+  verbs: [get, list, watch, patch]
+- apiGroups: [outbox.dev]
+  resources: [outboxrelays/status, outboxreplays/status]
+  verbs: [patch]
+# Children name their relay as the owner that waits for them (blockOwnerDeletion).
+- apiGroups: [outbox.dev]
+  resources: [outboxrelays/finalizers]
+  verbs: [update]
+# Children. Server-side apply is a patch, which also creates.
+- apiGroups: [""]
+  resources: [configmaps, serviceaccounts, services]
+  verbs: [get, list, watch, create, patch, delete]
+- apiGroups: [apps]
+  resources: [deployments]
+  verbs: [get, list, watch, create, patch, delete]
+- apiGroups: [batch]
+  resources: [cronjobs, jobs]
+  verbs: [get, list, watch, create, patch, delete]
+- apiGroups: [networking.k8s.io]
+  resources: [networkpolicies]
+  verbs: [get, list, watch, create, patch, delete]
+- apiGroups: [policy]
+  resources: [poddisruptionbudgets]
+  verbs: [get, list, watch, create, patch, delete]
+# How the relays' pods are, and where they answer.
+- apiGroups: [""]
+  resources: [pods]
+  verbs: [get, list, watch]
+# Whether a Secret that a relay names is there and has changed: its metadata is asked for, one by
+# one. There is no smaller right than get; list and watch would show all of them.
+- apiGroups: [""]
+  resources: [secrets]
+  verbs: [get]
+- apiGroups: [""]
+  resources: [events]
+  verbs: [create, patch]
+{{- end }}
