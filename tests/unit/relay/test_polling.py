@@ -70,6 +70,10 @@ def test_a_trickle_gets_a_breath_and_a_backlog_none(found: int, pause: float) ->
     assert Pace(0.002, 3.0, Clock()).breath(found, limit=2000) == pause
 
 
+def test_a_breath_is_short_although_looks_are_seldom() -> None:
+    assert Pace(50.0, 60.0, Clock()).breath(1, limit=2000) == 0.05
+
+
 # Crew ---------------------------------------------------------------------------------------
 
 
