@@ -44,9 +44,8 @@ class Operator:
         informers = Informers(
             api, (*CHILDREN.values(), PODS), self._settings.namespaces, self._child_changed
         )
-        reconciler = self._reconciler = Reconciler(
-            self._settings, Gatherer(api, informers, reporters), Writer(api), metrics
-        )
+        gatherer = Gatherer(api, informers, reporters, self._settings.secret_look.total_seconds())
+        reconciler = self._reconciler = Reconciler(self._settings, gatherer, Writer(api), metrics)
         self._worklist = Worklist(reconciler.look, self._settings.workers)
         self._tasks = informers.start()
         self._tasks.append(asyncio.create_task(self._begin(informers), name="begin"))

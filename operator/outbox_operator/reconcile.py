@@ -21,10 +21,13 @@ from outbox_operator.cluster.kinds import RELAYS, REPLAYS
 from outbox_operator.decide.autoscaling import Memory, Scale, scale
 from outbox_operator.decide.backlog import load_of
 from outbox_operator.decide.children import (
+    Children,
     asked_replicas,
     decide_children,
     decide_finalizers,
     fixed_replicas,
+    is_drained,
+    is_leaving,
 )
 from outbox_operator.decide.notices import damped, decide_notices
 from outbox_operator.decide.replay import decide_replay
@@ -50,6 +53,9 @@ class Remembered:
 
     uid: str
     memory: Memory = field(default_factory=Memory)
+    made_of: object = None
+    children: Children | None = None
+    """What was decided last, and of what: as long as that stays, so does this."""
     told: dict[str, datetime] = field(default_factory=dict)
 
 
@@ -68,7 +74,8 @@ class Reconciler:
         """A resource as the API server has it now; None: it is gone."""
         if body is None:
             self._bodies.pop(key, None)
-            self._remembered.pop(key, None)
+            if gone := self._remembered.pop(key, None):
+                self._writer.forget(gone.uid)
             self._metrics.forget(key)
         else:
             self._bodies[key] = body
@@ -129,7 +136,7 @@ class Reconciler:
 
         seen = await self._gatherer.relay(relay)
         replicas, scaled = self._replicas(relay, seen, remembered, now)
-        children = decide_children(relay, seen, self._settings, replicas)
+        children = self._children(relay, seen, remembered, replicas)
 
         refusals = await self._writer.apply(relay, children.wanted, seen)
         await self._writer.remove(relay, children.unwanted, seen)
@@ -171,16 +178,27 @@ class Reconciler:
         remembered.memory = decision.memory
         return decision.replicas, decision
 
+    def _children(
+        self, relay: OutboxRelay, seen: Seen, remembered: Remembered, replicas: int
+    ) -> Children:
+        made_of = (
+            relay.metadata.generation,
+            is_leaving(relay) and is_drained(relay, seen),
+            replicas,
+            tuple(seen.secrets),
+        )
+        if remembered.children is None or remembered.made_of != made_of:
+            remembered.made_of = made_of
+            remembered.children = decide_children(relay, seen, self._settings, replicas)
+        return remembered.children
+
     def _next_look(
         self, relay: OutboxRelay, seen: Seen, status: RelayStatus, replicas: int
     ) -> float:
         backlog = status.backlog
+        reported = bool(seen.reports) and backlog is not None and backlog.pending == 0
         calm = (
-            backlog is not None
-            and backlog.pending == 0
-            and status.ready_replicas == replicas
-            and not seen.refusals
-            and bool(seen.reports)
+            (reported or replicas == 0) and status.ready_replicas == replicas and not seen.refusals
         )
         return (self._settings.idle_look if calm else self._settings.look).total_seconds()
 

@@ -32,6 +32,8 @@ class OperatorSettings(Settings):
     """How often while nothing waits and all is well: five hundred idle relays cost nearly nothing,
     and what begins to go wrong is told within half a minute. Children are watched besides: a
     change of theirs is seen at once."""
+    secret_look: Annotated[Duration, Field(ge=timedelta(seconds=1))] = timedelta(minutes=1)
+    """How long a look at a Secret counts: a new password is taken up within that time."""
     workers: Annotated[int, Field(ge=1, le=100)] = 8
     """Resources that are reconciled at the same time."""
     port: Annotated[int, Field(ge=0, le=65535)] = 8080

@@ -8,9 +8,12 @@ from outbox_operator.children.names import Manifest, owned
 from outbox_operator.resources.relay import OutboxRelay
 from outbox_operator.resources.settings import settings
 
+DUMPER = getattr(yaml, "CSafeDumper", yaml.SafeDumper)
+"""In C where it was built in: ten times faster, and an operator may have five hundred to write."""
+
 
 def build_config_map(relay: OutboxRelay) -> Manifest:
-    text = yaml.safe_dump(settings(relay), sort_keys=True, allow_unicode=True)
+    text = yaml.dump(settings(relay), Dumper=DUMPER, sort_keys=True, allow_unicode=True)
     return {
         "apiVersion": "v1",
         "kind": "ConfigMap",

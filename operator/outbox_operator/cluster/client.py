@@ -5,8 +5,6 @@ It writes what `decide` said, and only where the cluster differs from it; an obj
 else owns is never touched.
 """
 
-import hashlib
-import json
 import logging
 from collections.abc import Iterable, Mapping
 from datetime import datetime
@@ -26,9 +24,10 @@ COMPONENT = "outbox-operator"
 class Writer:
     def __init__(self, api: Api) -> None:
         self._api = api
-        self._written: dict[str, tuple[str, str]] = {}
-        """By path: the digest of what we applied, and the version that came of it. What the
-        server spells in another way than we do looks different for ever: it is written once."""
+        self._settled: dict[str, dict[str, tuple[Body, str]]] = {}
+        """By resource and path: what we wanted, and the version that was found or made to be so.
+        Comparing costs more than all else of a look; and what the server spells in another way than
+        we do looks different for ever: it is written once."""
 
     async def apply(self, resource: Resource, wanted: Iterable[Body], seen: Seen) -> list[Refusal]:
         refusals = []
@@ -52,6 +51,7 @@ class Writer:
         kind = CHILDREN[child["kind"]]
         name = child["metadata"]["name"]
         path = kind.path(resource.metadata.namespace, name)
+        settled = self._settled.setdefault(resource.metadata.uid, {})
         if live is None:
             other = await self._look(path)
             if other is not None and not is_owned(other, resource):
@@ -60,12 +60,17 @@ class Writer:
                 return Refusal(kind.name, name, _whose(other), taken=True)
             live = other
         if live is not None:
-            if kind.name == "Job" or not differs(child, live):  # a Job cannot be changed
+            if kind.name == "Job":  # cannot be changed
                 return None
-            if self._written.get(path) == (_digest(child), live["metadata"]["resourceVersion"]):
+            version = live["metadata"]["resourceVersion"]
+            before, at = settled.get(path, (None, ""))
+            if at == version and (before is child or before == child):
+                return None
+            if not differs(child, live):
+                settled[path] = child, version
                 return None
         done = await self._api.apply(path, child)
-        self._written[path] = _digest(child), done["metadata"]["resourceVersion"]
+        settled[path] = child, done["metadata"]["resourceVersion"]
         log.info(
             "%s %s %s",
             "made" if live is None else "changed",
@@ -85,6 +90,10 @@ class Writer:
             path = CHILDREN[kind].path(resource.metadata.namespace, name)
             await self._api.delete(path, live["metadata"]["uid"])
             log.info("removed %s %s", kind, name, extra={"happening": "apply", **_names(resource)})
+
+    def forget(self, uid: str) -> None:
+        """A resource that is gone."""
+        self._settled.pop(uid, None)
 
     async def report(self, kind: Kind, resource: Resource, status: Body, before: Body) -> bool:
         """Whether there was anything to write."""
@@ -165,10 +174,6 @@ def differs(wanted: Any, live: Any) -> bool:
             differs(w, found) for w, found in zip(wanted, live, strict=True)
         )
     return bool(wanted != live)
-
-
-def _digest(child: Body) -> str:
-    return hashlib.sha256(json.dumps(child, sort_keys=True).encode()).hexdigest()
 
 
 def _whose(other: Body) -> str:

@@ -13,14 +13,15 @@ from outbox_operator.resources.relay import OutboxRelay
 from outbox_operator.resources.settings import PORT, secrets
 from outbox_operator.seen import Pod, Secret, Seen
 
-SECRET_SECONDS = 30.0
-"""How long a look at a Secret counts. They are read one by one, never listed or watched: the right
-to list Secrets is the right to read all of them."""
-
 
 class Gatherer:
-    def __init__(self, api: Api, informers: Informers, reporters: Reporters) -> None:
+    def __init__(
+        self, api: Api, informers: Informers, reporters: Reporters, secret_seconds: float
+    ) -> None:
+        """A look at a Secret counts for so long. They are read one by one, never listed or watched:
+        the right to list Secrets is the right to read all of them."""
         self._api = api
+        self._secret_seconds = secret_seconds
         self._informers = informers
         self._reporters = reporters
         self._secrets: dict[Owner, tuple[float, str | None]] = {}
@@ -58,7 +59,7 @@ class Gatherer:
     async def _version(self, namespace: str, name: str) -> str | None:
         """What changes when the Secret does; its content is not asked for."""
         at, version = self._secrets.get((namespace, name), (0.0, None))
-        if version is None or time.monotonic() - at > SECRET_SECONDS:
+        if version is None or time.monotonic() - at > self._secret_seconds:
             found = await self._api.get_metadata(SECRETS.path(namespace, name))
             version = None if found is None else _identity(found)
             self._secrets[namespace, name] = time.monotonic(), version
