@@ -1,0 +1,182 @@
+"""values.yaml and its schema say the same, and a mistake is refused with words that help."""
+
+import json
+import re
+import tarfile
+import tomllib
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from fixtures.chart import CHART, ROOT, helm, nested, refusal, render
+from fixtures.corpus import models_refusal
+
+SCHEMA = json.loads((CHART / "values.schema.json").read_text())
+VALUES = yaml.safe_load((CHART / "values.yaml").read_text())
+
+
+def described(schema: dict[str, Any], path: str = "") -> Iterator[tuple[str, str]]:
+    for name, inner in schema.get("properties", {}).items():
+        whole = f"{path}.{name}".lstrip(".")
+        yield whole, inner.get("description", "")
+        yield from described(inner, whole)
+
+
+def commented() -> Iterator[tuple[str, str]]:
+    """Each value with the comment above it."""
+    path: list[str] = []
+    comment: list[str] = []
+    for line in (CHART / "values.yaml").read_text().splitlines():
+        if found := re.match(r" *# ?(.*)", line):
+            comment.append(found[1])
+        elif found := re.match(r"( *)(\w+):", line):
+            path = [*path[: len(found[1]) // 2], found[2]]
+            yield ".".join(path), " ".join(comment)
+            comment = []
+        else:
+            comment = []
+
+
+def paths(values: dict[str, Any], path: str = "") -> Iterator[str]:
+    for name, value in values.items():
+        whole = f"{path}.{name}".lstrip(".")
+        yield whole
+        if isinstance(value, dict) and "properties" in schema_of(whole):
+            yield from paths(value, whole)
+
+
+def schema_of(path: str) -> dict[str, Any]:
+    found = SCHEMA
+    for name in path.split("."):
+        found = found["properties"][name]
+    assert isinstance(found, dict)
+    return found
+
+
+def test_every_value_has_a_comment_which_the_schema_repeats() -> None:
+    texts = dict(described(SCHEMA))
+    del texts["global"]
+    comments = dict(commented())
+    assert all(comments.values())
+    assert texts.items() <= comments.items()
+
+
+def test_every_value_is_in_the_schema_and_the_other_way_round() -> None:
+    in_schema = {path for path, _ in described(SCHEMA)} - {"global"}
+    assert set(paths(VALUES)) == in_schema
+
+
+def objects_of(schema: dict[str, Any], path: str = "") -> Iterator[tuple[str, dict[str, Any]]]:
+    if "properties" in schema:
+        yield path, schema
+    for name, inner in schema.get("properties", {}).items():
+        yield from objects_of(inner, f"{path}.{name}".lstrip("."))
+
+
+@pytest.mark.parametrize("path", [path for path, _ in objects_of(SCHEMA)])
+def test_a_misspelt_value_is_refused(path: str) -> None:
+    said = refusal(nested(f"{path}.misspelt".lstrip("."), 1))
+    where = "/" + path.replace(".", "/") if path else ""
+    assert f"at '{where}': additional properties 'misspelt' not allowed" in said
+
+
+BAD = {
+    "watch.namespaces": ([["Shop"], ["shop", "shop"], "shop", ["*"]], "/watch/namespaces"),
+    "images.pullPolicy": (["Sometimes"], "value must be one of '', 'Always', 'IfNotPresent'"),
+    "images.registry": (["registry.example.com/"], "does not match pattern"),
+    "images.operator.digest": (["sha256:0"], "does not match pattern"),
+    "operator.look": (["10", 10, "0s", "500ms"], "/operator/look"),
+    "operator.workers": ([0, 101, "8"], "/operator/workers"),
+    "log.level": (["loud"], "value must be one of 'debug', 'info', 'warning', 'error'"),
+    "crds.enabled": (["yes"], "got string, want boolean"),
+    "pod.imagePullSecrets": ([["registry"], [{}]], "/pod/imagePullSecrets/0"),
+    "pod.labels": ([{"a": 1}], "got number, want string"),
+    "podDisruptionBudget.maxUnavailable": ([2], "maximum: got 2, want 1"),
+    "metrics.rules.lagSeconds": ([0], "minimum: got 0, want 1"),
+}
+
+
+@pytest.mark.parametrize(
+    ("path", "value", "words"),
+    [(path, value, words) for path, (values, words) in BAD.items() for value in values],
+)
+def test_a_bad_value_is_refused_with_its_place(path: str, value: object, words: str) -> None:
+    said = refusal(nested(path, value))
+    assert words in said
+    assert "/" + path.replace(".", "/") in said
+
+
+def test_a_parent_chart_may_hand_on_what_is_global() -> None:
+    assert render({"global": {"anything": 1}}) == render()
+
+
+# The chart as a package --------------------------------------------------------------------------
+
+
+def test_the_chart_has_the_projects_version() -> None:
+    chart = yaml.safe_load((CHART / "Chart.yaml").read_text())
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    assert chart["version"] == chart["appVersion"] == project["version"]
+
+
+def test_helm_finds_nothing_to_complain_of() -> None:
+    done = helm("lint", "--strict", str(CHART))
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "[WARNING]" not in done.stdout
+    assert "1 chart(s) linted, 0 chart(s) failed" in done.stdout
+
+
+def test_a_package_holds_the_crds_themselves(tmp_path: Path) -> None:
+    assert helm("package", str(CHART), "--destination", str(tmp_path)).returncode == 0
+    (package,) = tmp_path.iterdir()
+    with tarfile.open(package) as archive:
+        for source in ROOT.glob("crds/*.yaml"):
+            packed = archive.extractfile(f"outbox-operator/files/crds/{source.name}")
+            assert packed
+            assert packed.read() == source.read_bytes()
+
+
+def test_a_chart_that_lost_its_crds_says_so(tmp_path: Path) -> None:
+    alone = tmp_path / "outbox-operator"
+    for path in CHART.rglob("*"):
+        if path.is_file() and "files" not in path.parts:
+            copy = alone / path.relative_to(CHART)
+            copy.parent.mkdir(parents=True, exist_ok=True)
+            copy.write_bytes(path.read_bytes())
+    done = helm("template", "x", str(alone))
+    assert "the chart has no files/crds" in done.stderr
+    assert helm("template", "x", str(alone), "--set", "crds.enabled=false").returncode == 0
+
+
+# NOTES.txt ---------------------------------------------------------------------------------------
+
+
+def notes(values: dict[str, Any]) -> str:
+    done = helm(
+        *("install", "shop", str(CHART), "--namespace", "outbox-system"),
+        *("--dry-run=client", "--hide-secret"),
+        values=values,
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout.partition("NOTES:")[2]
+
+
+def test_the_notes_hold_a_relay_that_can_be_applied() -> None:
+    said = notes({})
+    found = re.search(r"<<EOF\n(.*?)\n +EOF", said, re.S)
+    assert found
+    assert models_refusal(yaml.safe_load(found[1])) == ""
+    assert "kubectl -n default get obr" in said
+    assert "looks after OutboxRelays in all namespaces" in said
+
+
+def test_the_notes_speak_of_what_was_installed() -> None:
+    said = notes({"watch": {"namespaces": ["shop", "billing"]}, "crds": {"enabled": False}})
+    assert "looks after OutboxRelays in shop, billing" in said
+    assert "kubectl -n shop get obr" in said
+    assert "apply crds/ of this version" in said
+    assert "images.registry is not set" in said
+    assert "images.registry" not in notes({"images": {"registry": "registry.example.com"}})
