@@ -79,6 +79,6 @@ def test_thresholds_and_runbooks_are_the_values() -> None:
 @pytest.mark.parametrize("kind", ["ServiceMonitor", "PodMonitor", "PrometheusRule"])
 def test_prometheus_finds_them_by_their_labels(kind: str) -> None:
     release = {"labels": {"release": "prometheus"}}
-    given = {name: release for name in ("serviceMonitor", "podMonitor", "rules")}
+    given = dict.fromkeys(("serviceMonitor", "podMonitor", "rules"), release)
     found = only(render(merged(SWITCHES_ON, {"metrics": given})), kind)
     assert found["metadata"]["labels"]["release"] == "prometheus"

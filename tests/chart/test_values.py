@@ -83,7 +83,7 @@ def test_a_misspelt_value_is_refused(path: str) -> None:
     assert f"at '{where}': additional properties 'misspelt' not allowed" in said
 
 
-BAD = {
+BAD: dict[str, tuple[list[Any], str]] = {
     "watch.namespaces": ([["Shop"], ["shop", "shop"], "shop", ["*"]], "/watch/namespaces"),
     "images.pullPolicy": (["Sometimes"], "value must be one of '', 'Always', 'IfNotPresent'"),
     "images.registry": (["registry.example.com/"], "does not match pattern"),

@@ -1,0 +1,209 @@
+"""A real API server's verdict: it takes every object, and grants what is listed and no more."""
+
+import json
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from fixtures.chart import Object, merged, nested, of_kind, only, render
+from fixtures.cluster import MANAGER, UNTYPED, Kube, Namespace
+from outbox_operator.cluster.kinds import CHILDREN
+
+Right = tuple[str, str, str]
+"""API group, resource, verb."""
+
+VERBS = ("get", "list", "watch", "create", "update", "patch", "delete", "deletecollection")
+MORE_VERBS = ("bind", "escalate", "impersonate", "approve", "sign", "*")
+
+
+def rights(group: str, resources: str, verbs: str) -> set[Right]:
+    return {(group, resource, verb) for resource in resources.split() for verb in verbs.split()}
+
+
+OUTBOX = "outbox.dev"
+OPERATOR = (
+    rights(OUTBOX, "outboxrelays outboxreplays", "get list watch patch")
+    | rights(OUTBOX, "outboxrelays/status outboxreplays/status", "patch")
+    | rights(OUTBOX, "outboxrelays/finalizers", "update")
+    | rights("", "configmaps serviceaccounts services", "get list watch create patch delete")
+    | rights("apps", "deployments", "get list watch create patch delete")
+    | rights("batch", "cronjobs jobs", "get list watch create patch delete")
+    | rights("networking.k8s.io", "networkpolicies", "get list watch create patch delete")
+    | rights("policy", "poddisruptionbudgets", "get list watch create patch delete")
+    | rights("", "pods", "get list watch")
+    | rights("", "secrets", "get")
+    | rights("", "events", "create patch")
+)
+
+
+# What the server takes ---------------------------------------------------------------------------
+
+
+def dry_run(server: Kube, found: Object) -> None:
+    """As `kubectl apply --server-side --dry-run=server --validate=strict`."""
+    api = server.dynamic.resources.get(api_version=found["apiVersion"], kind=found["kind"])
+    api.server_side_apply(
+        body=found,
+        name=found["metadata"]["name"],
+        namespace=found["metadata"].get("namespace"),
+        field_manager=MANAGER,
+        force_conflicts=True,
+        dry_run="All",
+        query_params=[("fieldValidation", "Strict")],
+    )
+
+
+@pytest.mark.parametrize("namespaced", [False, True], ids=["cluster-wide", "namespaced"])
+def test_the_server_takes_every_object(
+    server: Kube, namespace: Namespace, namespaced: bool
+) -> None:
+    watched = [namespace.name] if namespaced else []
+    values = merged(
+        nested("watch.namespaces", watched),
+        nested("podDisruptionBudget.enabled", True),
+        nested("networkPolicy.from", [{"podSelector": {}}]),
+        nested("networkPolicy.egress", [{"to": [{"ipBlock": {"cidr": "0.0.0.0/0"}}]}]),
+    )
+    for found in render(values, namespace=namespace.name):
+        dry_run(server, found)
+
+
+def test_the_operators_pod_is_let_into_a_restricted_namespace(
+    server: Kube, namespace: Namespace
+) -> None:
+    """Of a Deployment, a namespace that enforces it warns only."""
+    objects = render(namespace=namespace.name)
+    template = only(objects, "Deployment")["spec"]["template"]
+    metadata = {**template["metadata"], "name": "operator", "namespace": namespace.name}
+    namespace.apply(only(objects, "ServiceAccount"))
+    dry_run(server, {"apiVersion": "v1", "kind": "Pod", **template, "metadata": metadata})
+
+
+# What it grants ----------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def granted(server: Kube, namespace: Namespace) -> Iterator[Any]:
+    """Have a chart's rights in the cluster, until the test ends."""
+    made: list[Object] = []
+
+    def grant(values: dict[str, Any]) -> None:
+        objects = render(values, release=namespace.name, namespace=namespace.name)
+        for kind in ("ServiceAccount", "ClusterRole", "ClusterRoleBinding", "Role", "RoleBinding"):
+            for found in of_kind(objects, kind):
+                made.append(found)
+                api = server.dynamic.resources.get(api_version=found["apiVersion"], kind=kind)
+                api.create(body=found, namespace=found["metadata"].get("namespace"))
+
+    yield grant
+    for found in made:
+        if "namespace" not in found["metadata"]:
+            api = server.dynamic.resources.get(api_version=found["apiVersion"], kind=found["kind"])
+            api.delete(name=found["metadata"]["name"])
+
+
+def account(namespace: Namespace) -> str:
+    objects = render(release=namespace.name, namespace=namespace.name)
+    name = only(objects, "ServiceAccount")["metadata"]["name"]
+    return f"system:serviceaccount:{namespace.name}:{name}"
+
+
+def may(kube: Kube, user: str, right: Right, where: str, groups: tuple[str, ...] = ()) -> bool:
+    """As `kubectl auth can-i --as`."""
+    group, resource, verb = right
+    resource, _, part = resource.partition("/")
+    asked = {"group": group, "resource": resource, "verb": verb, "namespace": where}
+    if part:
+        asked["subresource"] = part
+    spec = {"user": user, "groups": ["system:authenticated", *groups], "resourceAttributes": asked}
+    review = UNTYPED.client.AuthorizationV1Api(kube.core.api_client)
+    answer = review.create_subject_access_review({"spec": spec})
+    return bool(answer.status.allowed)
+
+
+def everything(kube: Kube) -> set[Right]:
+    """Every resource that the server knows, with every verb that there is."""
+    found: set[Right] = {("*", "*", "*")}
+    listed = json.loads(kube.dynamic.request("get", "/apis", serialize=False).data)["groups"]
+    paths = [("", "/api/v1")] + [
+        (group["name"], f"/apis/{version['groupVersion']}")
+        for group in listed
+        for version in group["versions"]
+    ]
+    for group, path in paths:
+        known = json.loads(kube.dynamic.request("get", path, serialize=False).data)["resources"]
+        for resource in [*(r["name"] for r in known), "outboxrelays/finalizers"]:
+            found |= {(group, resource, verb) for verb in VERBS + MORE_VERBS}
+    return found
+
+
+def more_than_nobody(kube: Kube, user: str, where: str) -> set[Right]:
+    """What somebody may do whom nobody has granted anything, left out."""
+    return {
+        right
+        for right in everything(kube)
+        if may(kube, user, right, where)
+        and not may(kube, "system:serviceaccount:default:nobody", right, where)
+    }
+
+
+def test_in_the_whole_cluster_it_may_do_what_is_listed_and_no_more(
+    server: Kube, namespace: Namespace, granted: Any
+) -> None:
+    granted({})
+    assert more_than_nobody(server, account(namespace), "default") == OPERATOR
+
+
+def test_with_namespaces_it_may_do_so_there_and_nothing_elsewhere(
+    server: Kube, namespace: Namespace, granted: Any
+) -> None:
+    granted(nested("watch.namespaces", [namespace.name]))
+    assert more_than_nobody(server, account(namespace), namespace.name) == OPERATOR
+    for where in ("default", ""):  # empty: in all namespaces, and what is in none
+        assert more_than_nobody(server, account(namespace), where) == set()
+
+
+def test_the_children_that_it_makes_are_those_that_it_may_make() -> None:
+    """So that a new kind of child is not forgotten here."""
+    creates = {(group, kind) for group, kind, verb in OPERATOR if verb == "create"}
+    groups = {kind.plural: kind.api.split("/")[2] for kind in CHILDREN.values()}
+    made = {("" if g == "v1" else g, plural) for plural, g in groups.items()}
+    assert creates == made | {("", "events")}
+
+
+@pytest.mark.parametrize(
+    ("role", "allowed"),
+    [
+        ("view", {"get", "list", "watch"}),
+        ("edit", set(VERBS)),
+        ("admin", set(VERBS)),
+    ],
+)
+def test_people_may_with_our_kinds_what_they_may_with_others(
+    server: Kube, namespace: Namespace, granted: Any, role: str, allowed: set[str]
+) -> None:
+    granted({})
+    namespace.apply(
+        {
+            "apiVersion": "rbac.authorization.k8s.io/v1",
+            "kind": "RoleBinding",
+            "metadata": {"name": "ann"},
+            "roleRef": {
+                "apiGroup": "rbac.authorization.k8s.io",
+                "kind": "ClusterRole",
+                "name": role,
+            },
+            "subjects": [{"apiGroup": "rbac.authorization.k8s.io", "kind": "User", "name": "ann"}],
+        }
+    )
+
+    def has(kind: str) -> set[str]:
+        return {v for v in VERBS if may(server, "ann", (OUTBOX, kind, v), namespace.name)}
+
+    # The roles are put together by a controller, a moment later.
+    for kind in ("outboxrelays", "outboxreplays"):
+        namespace.wait(lambda kind=kind: has(kind) == allowed, 20, f"{role}: {kind}")  # type: ignore[misc]
+    assert not may(server, "ann", (OUTBOX, "outboxrelays/status", "patch"), namespace.name)
+    scales = may(server, "ann", (OUTBOX, "outboxrelays/scale", "patch"), namespace.name)
+    assert scales is ("update" in allowed)
