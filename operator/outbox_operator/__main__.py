@@ -1,5 +1,6 @@
 """`outbox-operator`: reads the settings, and runs until it is stopped."""
 
+import argparse
 import logging
 import os
 import sys
@@ -8,13 +9,31 @@ import kopf
 
 from outbox_operator.handlers import register
 from outbox_operator.program import Operator
-from outbox_operator.settings import load
+from outbox_operator.settings import PREFIX, OperatorSettings, load
+from outbox_relay import __version__
 from outbox_relay.contract.settings import Log
 from outbox_relay.errors import SettingsError
 from outbox_relay.observe import logs
 
 
+def usage() -> argparse.ArgumentParser:
+    settings = "\n".join(
+        f"  {PREFIX}{name.upper()}\n      {' '.join((field.description or '').split())}"
+        for name, field in OperatorSettings.model_fields.items()
+    )
+    parser = argparse.ArgumentParser(
+        "outbox-operator",
+        description="Turns OutboxRelays and OutboxReplays into what runs them, until it is stopped."
+        "\nIn a pod it uses its service account, elsewhere KUBECONFIG.",
+        epilog=f"environment:\n{settings}",
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("--version", action="version", version=__version__)
+    return parser
+
+
 def main() -> None:
+    usage().parse_args()
     try:
         settings = load(os.environ)
     except SettingsError as error:
@@ -22,13 +41,19 @@ def main() -> None:
     logs.set_up(Log(format=settings.log_format, level=settings.log_level))
     logging.getLogger("kopf").setLevel(logging.WARNING)  # it tells of every event it handles
     registry = kopf.OperatorRegistry()
-    register(registry, Operator(settings))
-    kopf.run(
-        registry=registry,
-        standalone=True,
-        clusterwide=not settings.namespaces,
-        namespaces=settings.namespaces,
-    )
+    operator = Operator(settings)
+    register(registry, operator)
+    try:
+        kopf.run(
+            registry=registry,
+            standalone=True,
+            clusterwide=not settings.namespaces,
+            namespaces=settings.namespaces,
+        )
+    except Exception:
+        if operator.failure is None:
+            raise
+        sys.exit(f"outbox-operator: cannot start: {operator.failure}")
 
 
 if __name__ == "__main__":

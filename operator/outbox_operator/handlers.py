@@ -26,7 +26,11 @@ def register(registry: kopf.OperatorRegistry, operator: Operator) -> None:
         settings.networking.connect_timeout = 10
         settings.watching.server_timeout = 290
         settings.watching.client_timeout = 320
-        await operator.start()
+        try:
+            await operator.start()
+        except Exception as error:  # Kopf would try again for ever: the Deployment does it better
+            operator.failure = str(error) or type(error).__name__
+            raise kopf.PermanentError(operator.failure) from error
 
     @kopf.on.cleanup(registry=registry)
     async def end(**_: Any) -> None:

@@ -29,6 +29,8 @@ log = logging.getLogger("outbox.operator")
 class Operator:
     def __init__(self, settings: OperatorSettings) -> None:
         self._settings = settings
+        self.failure: str | None = None
+        """Why it could not start."""
         self._tasks: list[asyncio.Task[None]] = []
         self._server: web.AppRunner | None = None
         self._api: Api | None = None
