@@ -256,7 +256,7 @@ def test_the_operator_is_told_what_the_values_say() -> None:
             "spark": {"digest": f"sha256:{'0' * 64}"},
         },
         "watch": {"namespaces": ["shop", "billing"]},
-        "operator": {"look": "5s", "idleLook": "1m", "workers": 3},
+        "operator": {"look": "5s", "idleLook": "1m", "secretLook": "2m", "workers": 3},
         "log": {"format": "text", "level": "debug"},
     }
     given = {
@@ -266,6 +266,7 @@ def test_the_operator_is_told_what_the_values_say() -> None:
         "OUTBOX_OPERATOR_NAMESPACES": "shop,billing",
         "OUTBOX_OPERATOR_LOOK": "5s",
         "OUTBOX_OPERATOR_IDLE_LOOK": "1m",
+        "OUTBOX_OPERATOR_SECRET_LOOK": "2m",
         "OUTBOX_OPERATOR_WORKERS": "3",
         "OUTBOX_OPERATOR_PORT": "8080",
         "OUTBOX_OPERATOR_LOG_FORMAT": "text",
