@@ -1,18 +1,20 @@
 """A real API server's verdict: it takes every object, and grants what is listed and no more."""
 
 import json
+import re
 from collections.abc import Iterator
 from typing import Any
 
 import pytest
 
-from fixtures.chart import Object, merged, nested, of_kind, only, render
+from fixtures.chart import ROOT, Object, merged, nested, of_kind, only, render
 from fixtures.cluster import MANAGER, UNTYPED, Kube, Namespace
 from outbox_operator.cluster.kinds import CHILDREN
 
 Right = tuple[str, str, str]
 """API group, resource, verb."""
 
+INSTALL = (ROOT / "docs" / "install.md").read_text()
 VERBS = ("get", "list", "watch", "create", "update", "patch", "delete", "deletecollection")
 MORE_VERBS = ("bind", "escalate", "impersonate", "approve", "sign", "*")
 
@@ -170,6 +172,18 @@ def test_the_children_that_it_makes_are_those_that_it_may_make() -> None:
     groups = {kind.plural: kind.api.split("/")[2] for kind in CHILDREN.values()}
     made = {("" if g == "v1" else g, plural) for plural, g in groups.items()}
     assert creates == made | {("", "events")}
+
+
+def test_the_document_lists_the_same_rights() -> None:
+    rows = re.findall(r"^\| (.+?) \| ([a-z ]+) \| ", INSTALL.partition("## Rights")[2], re.M)
+    listed = {
+        (resource, verb)
+        for resources, verbs in rows
+        for resource in re.findall(r"`([\w/]+)`", resources)
+        for verb in verbs.split()
+    }
+    # In the document it is "their `status`".
+    assert listed == {(re.sub(r".*/status", "status", kind), verb) for _, kind, verb in OPERATOR}
 
 
 @pytest.mark.parametrize(

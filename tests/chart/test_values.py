@@ -180,3 +180,26 @@ def test_the_notes_speak_of_what_was_installed() -> None:
     assert "apply crds/ of this version" in said
     assert "images.registry is not set" in said
     assert "images.registry" not in notes({"images": {"registry": "registry.example.com"}})
+
+
+# docs/install.md ---------------------------------------------------------------------------------
+
+INSTALL = (ROOT / "docs" / "install.md").read_text()
+
+
+@pytest.mark.parametrize("given", re.findall(r"--set '?([^\s'`]+)", INSTALL))
+def test_what_the_document_sets_can_be_set(given: str) -> None:
+    done = helm("template", "x", str(CHART), "--set", given)
+    assert done.returncode == 0, done.stderr
+
+
+def test_the_document_names_every_value_or_its_group() -> None:
+    table = re.search(r"## Values\n(.*?)\n## ", INSTALL, re.S)
+    assert table
+    named = set(re.findall(r"`([\w.*]+)`", table[1]))
+    known = {path for path, _ in described(SCHEMA)}
+    for path in sorted(known - {"global"}):
+        groups = {".".join(path.split(".")[:n]) for n in range(1, path.count(".") + 2)}
+        inner = any(name.startswith(f"{path}.") for name in named)
+        assert inner or groups & {name.removesuffix(".*") for name in named}, path
+    assert {name.removesuffix(".*") for name in named if "." in name} <= known
