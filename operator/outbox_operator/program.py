@@ -11,11 +11,11 @@ from typing import Any
 
 from aiohttp import web
 
-from outbox_operator.cluster.api import Api
+from outbox_operator.cluster.api import Api, ApiError
 from outbox_operator.cluster.client import Writer
 from outbox_operator.cluster.gather import Gatherer
 from outbox_operator.cluster.informer import Informers, Owner
-from outbox_operator.cluster.kinds import CHILDREN, PODS, RELAYS
+from outbox_operator.cluster.kinds import CHILDREN, PODS, RELAYS, REPLAYS
 from outbox_operator.cluster.reports import Reporters
 from outbox_operator.metrics import Metrics
 from outbox_operator.reconcile import Key, Reconciler
@@ -24,6 +24,8 @@ from outbox_operator.settings import OperatorSettings
 from outbox_operator.worklist import Worklist
 
 log = logging.getLogger("outbox.operator")
+
+KINDS_SECONDS = 2.0
 
 
 class Operator:
@@ -42,6 +44,7 @@ class Operator:
         metrics = Metrics()
         self._server = await serve(metrics.registry, self._settings.port)
         api = self._api = await Api.connect()
+        await self._wait_for_kinds(api)
         reporters = self._reporters = Reporters()
         informers = Informers(
             api, (*CHILDREN.values(), PODS), self._settings.namespaces, self._child_changed
@@ -59,6 +62,28 @@ class Operator:
                 "relay_image": self._settings.relay_image,
             },
         )
+
+    async def _wait_for_kinds(self, api: Api) -> None:
+        """Kopf looks for them once, at the start, because more would take rights on the cluster."""
+        told = False
+        while not await self._are_served(api):
+            if not told:
+                log.warning(
+                    "OutboxRelay and OutboxReplay are not known here yet: apply crds/, or install "
+                    "the chart with crds.enabled; waiting for them",
+                    extra={"happening": "waiting"},
+                )
+            told = True
+            await asyncio.sleep(KINDS_SECONDS)
+
+    async def _are_served(self, api: Api) -> bool:
+        try:
+            known = await api.get(RELAYS.api)
+        except ApiError as error:
+            if error.status == 404:
+                return False
+            raise
+        return {RELAYS.plural, REPLAYS.plural} <= {r["name"] for r in known["resources"]}
 
     async def _begin(self, informers: Informers) -> None:
         """Nothing is judged before all that we have was seen: what is not yet known would look as

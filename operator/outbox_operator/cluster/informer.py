@@ -69,7 +69,9 @@ class Informer:
 
     async def _list(self) -> str:
         listed = await self._api.get(self._path, {"labelSelector": SELECTOR})
-        seen = {key_of(body): body for body in listed.get("items") or ()}
+        # A list says once what its items are; a watch says it of each, and so do we.
+        type_ = {"apiVersion": listed["apiVersion"], "kind": self.kind.name}
+        seen = {key_of(body): {**type_, **body} for body in listed.get("items") or ()}
         for key in [key for key in self._found if key not in seen]:
             self._forget(key)
         for body in seen.values():

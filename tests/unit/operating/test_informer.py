@@ -1,0 +1,222 @@
+"""Informers and the door to the API server, with a server that says what a test wants."""
+
+import asyncio
+import json
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+from aiohttp import web
+from kubernetes.aio import client
+
+from outbox_operator.cluster.api import Api, ApiError, Unreachable
+from outbox_operator.cluster.client import differs
+from outbox_operator.cluster.informer import Informer, Owner
+from outbox_operator.cluster.kinds import CHILDREN, RELAYS
+from outbox_operator.program import Operator
+from outbox_operator.settings import OperatorSettings
+
+CONFIG_MAPS = CHILDREN["ConfigMap"]
+Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
+
+
+@asynccontextmanager
+async def answering(handler: Handler) -> AsyncIterator[Api]:
+    app = web.Application()
+    app.router.add_route("*", "/{path:.*}", handler)
+    runner = web.AppRunner(app, access_log=None, shutdown_timeout=0.1)
+    await runner.setup()
+    site = web.TCPSite(runner, "127.0.0.1", 0)
+    await site.start()
+    settings = client.Configuration()
+    settings.host = f"http://127.0.0.1:{runner.addresses[0][1]}"
+    api = Api(client.ApiClient(settings))
+    try:
+        yield api
+    finally:
+        await api.close()
+        await runner.cleanup()
+
+
+def config_map(name: str, version: int, owner: str = "orders") -> dict[str, Any]:
+    return {
+        "metadata": {
+            "namespace": "shop",
+            "name": name,
+            "resourceVersion": str(version),
+            "annotations": {"outbox.dev/resource": owner},
+        }
+    }
+
+
+def listed(*items: dict[str, Any], version: int = 1) -> web.Response:
+    body = {
+        "apiVersion": "v1",
+        "kind": "ConfigMapList",
+        "metadata": {"resourceVersion": str(version)},
+        "items": list(items),
+    }
+    return web.json_response(body)
+
+
+async def stream(request: web.Request, *events: dict[str, Any]) -> web.StreamResponse:
+    response = web.StreamResponse()
+    await response.prepare(request)
+    for event in events:
+        await response.write(json.dumps(event).encode() + b"\n")
+    await asyncio.sleep(0.05)
+    return response
+
+
+async def until(true: Callable[[], bool]) -> None:
+    async with asyncio.timeout(5):
+        while not true():
+            await asyncio.sleep(0.01)
+
+
+@asynccontextmanager
+async def informed(handler: Handler) -> AsyncIterator[tuple[Informer, list[Owner]]]:
+    changed: list[Owner] = []
+    async with answering(handler) as api:
+        informer = Informer(api, CONFIG_MAPS, "shop", changed.append)
+        task = asyncio.create_task(informer.run())
+        try:
+            yield informer, changed
+        finally:
+            task.cancel()
+            await asyncio.gather(task, return_exceptions=True)
+
+
+def names(informer: Informer) -> list[str]:
+    return [body["metadata"]["name"] for body in informer.of(("shop", "orders"))]
+
+
+def test_it_lists_and_then_follows() -> None:
+    async def server(request: web.Request) -> web.StreamResponse:
+        assert "outbox-operator" in request.query["labelSelector"]
+        if "watch" not in request.query:
+            return listed(config_map("a", 1), config_map("other", 1, owner="bills"))
+        if request.query["resourceVersion"] != "1":
+            await asyncio.sleep(5)
+        return await stream(
+            request,
+            {"type": "ADDED", "object": config_map("b", 2)},
+            {"type": "DELETED", "object": config_map("a", 3)},
+            {"type": "BOOKMARK", "object": {"metadata": {"resourceVersion": "9"}}},
+        )
+
+    async def test() -> None:
+        async with informed(server) as (informer, changed):
+            await until(lambda: names(informer) == ["b"])
+            assert set(changed) == {("shop", "orders"), ("shop", "bills")}
+            assert informer.synced.is_set()
+
+    asyncio.run(test())
+
+
+def test_a_watch_that_has_expired_is_begun_anew_and_what_went_meanwhile_is_gone() -> None:
+    lists = 0
+
+    async def server(request: web.Request) -> web.StreamResponse:
+        nonlocal lists
+        if "watch" not in request.query:
+            lists += 1
+            return listed(config_map("a", 1)) if lists == 1 else listed(config_map("b", 5))
+        if lists > 1:
+            await asyncio.sleep(5)
+        gone = {"code": 410, "reason": "Expired", "message": "too old resource version"}
+        return await stream(request, {"type": "ERROR", "object": gone})
+
+    async def test() -> None:
+        async with informed(server) as (informer, _):
+            await until(lambda: names(informer) == ["b"])
+
+    asyncio.run(test())
+
+
+def test_a_server_that_fails_for_a_while_is_asked_again() -> None:
+    asked = 0
+
+    async def server(request: web.Request) -> web.StreamResponse:
+        nonlocal asked
+        asked += 1
+        if asked < 3:
+            return web.json_response({"message": "starting"}, status=503)
+        if "watch" in request.query:
+            await asyncio.sleep(5)
+        return listed(config_map("a", 1))
+
+    async def test() -> None:
+        async with informed(server) as (informer, _):
+            await until(lambda: names(informer) == ["a"])
+
+    asyncio.run(test())
+
+
+def test_what_was_listed_is_compared_as_what_was_watched() -> None:
+    async def server(request: web.Request) -> web.StreamResponse:
+        if "watch" in request.query:
+            await asyncio.sleep(5)
+        return listed(config_map("a", 1))
+
+    async def test() -> None:
+        async with informed(server) as (informer, _):
+            await until(informer.synced.is_set)
+            (body,) = informer.of(("shop", "orders"))
+            wanted = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "a"}}
+            assert not differs(wanted, body)
+
+    asyncio.run(test())
+
+
+def test_a_refusal_carries_what_the_server_said() -> None:
+    async def server(request: web.Request) -> web.StreamResponse:
+        details = {"causes": [{"reason": "NamespaceTerminating"}]}
+        body = {"reason": "Forbidden", "message": "it is being deleted", "details": details}
+        return web.json_response(body, status=403)
+
+    async def test() -> None:
+        async with answering(server) as api:
+            with pytest.raises(ApiError, match="it is being deleted") as caught:
+                await api.get("/anything")
+        assert caught.value.status == 403
+        assert caught.value.causes == {"NamespaceTerminating"}
+
+    asyncio.run(test())
+
+
+def test_a_server_that_is_not_there_is_unreachable() -> None:
+    async def test() -> None:
+        settings = client.Configuration()
+        settings.host = "http://127.0.0.1:1"
+        api = Api(client.ApiClient(settings))
+        with pytest.raises(Unreachable):
+            await api.get("/anything")
+        await api.close()
+
+    asyncio.run(test())
+
+
+def test_the_operator_waits_until_its_kinds_are_there(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    asked = 0
+
+    async def server(request: web.Request) -> web.StreamResponse:
+        nonlocal asked
+        asked += 1
+        if asked == 1:
+            return web.json_response({"reason": "NotFound"}, status=404)
+        kinds = ["outboxrelays"] if asked == 2 else ["outboxrelays", "outboxreplays"]
+        assert request.path == RELAYS.api
+        return web.json_response({"resources": [{"name": name} for name in kinds]})
+
+    async def test() -> None:
+        monkeypatch.setattr("outbox_operator.program.KINDS_SECONDS", 0.01)
+        async with answering(server) as api:
+            await Operator(OperatorSettings())._wait_for_kinds(api)
+
+    asyncio.run(test())
+    assert asked == 3
