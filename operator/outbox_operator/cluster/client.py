@@ -30,11 +30,14 @@ class Writer:
         we do looks different for ever: it is written once."""
 
     async def apply(self, resource: Resource, wanted: Iterable[Body], seen: Seen) -> list[Refusal]:
-        refusals = []
+        refusals: list[Refusal] = []
         for child in wanted:
             kind, name = child["kind"], child["metadata"]["name"]
+            live = seen.child(kind, name)
+            if live is None and would_use_anothers(child, refusals):
+                continue
             try:
-                refusal = await self._apply_one(resource, child, seen.child(kind, name))
+                refusal = await self._apply_one(resource, child, live)
             except ApiError as error:
                 if error.status >= 500 or error.status == 429:
                     raise
@@ -156,6 +159,14 @@ class Writer:
             if error.status == 404:
                 return None
             raise
+
+
+def would_use_anothers(child: Body, refusals: Iterable[Refusal]) -> bool:
+    """Whether its pods would read a ConfigMap, or be a ServiceAccount, that is somebody else's."""
+    makes_pods = child["kind"] in ("Deployment", "CronJob", "Job")
+    return makes_pods and any(
+        r.taken and r.kind in ("ConfigMap", "ServiceAccount") for r in refusals
+    )
 
 
 def differs(wanted: Any, live: Any) -> bool:

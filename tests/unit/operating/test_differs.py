@@ -1,10 +1,11 @@
-"""Drift: what of ours is no longer so; what others added is theirs."""
+"""Drift: what of ours is no longer so; what others added, or had before, is theirs."""
 
 from typing import Any
 
 import pytest
 
-from outbox_operator.cluster.client import differs
+from outbox_operator.cluster.client import differs, would_use_anothers
+from outbox_operator.seen import Refusal
 
 
 @pytest.mark.parametrize(
@@ -31,3 +32,23 @@ from outbox_operator.cluster.client import differs
 )
 def test_only_what_we_want_counts(wanted: Any, live: Any, expected: bool) -> None:
     assert differs(wanted, live) is expected
+
+
+@pytest.mark.parametrize(
+    ("kind", "refused", "taken", "expected"),
+    [
+        ("Deployment", "ConfigMap", True, True),
+        ("Deployment", "ServiceAccount", True, True),
+        ("CronJob", "ConfigMap", True, True),
+        ("Job", "ConfigMap", True, True),
+        ("Deployment", "ConfigMap", False, False),
+        ("Deployment", "Service", True, False),
+        ("Service", "ConfigMap", True, False),
+    ],
+)
+def test_no_pod_reads_what_somebody_else_has_under_our_name(
+    kind: str, refused: str, taken: bool, expected: bool
+) -> None:
+    refusal = Refusal(refused, "orders-relay", "it is not ours", taken=taken)
+    assert would_use_anothers({"kind": kind}, [refusal]) is expected
+    assert not would_use_anothers({"kind": kind}, [])
