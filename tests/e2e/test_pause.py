@@ -1,0 +1,54 @@
+"""An OutboxRelay is paused and resumed: nothing goes out, everything is kept and seen."""
+
+import time
+
+from fixtures.shop import Shop
+
+AT_ONCE = 5.0
+"""Seconds from the patch to the last event that goes out, on a machine that is busy."""
+
+
+def reaper_is_suspended(shop: Shop) -> bool:
+    reaper = shop.child("CronJob", "orders-reaper")
+    return bool(reaper and reaper["spec"]["suspend"])
+
+
+def test_a_paused_relay_publishes_nothing_and_goes_on_where_it_was(shop: Shop) -> None:
+    shop.apply(replicas=2, ordering="Key")
+    shop.wait_settled(2)
+    emitting = shop.emit(3000, seconds=6)
+    shop.wait_flowing()
+    (paused_at,) = shop.sql("SELECT now()")
+    shop.patch({"paused": True})
+    told = shop.wait_condition("Paused", "True", "Paused")
+    assert "set spec.paused to false" in told["message"]
+    shop.wait_settled(1)
+    assert len(shop.relay_pods()) == 1
+    assert reaper_is_suspended(shop)
+    assert shop.row()["Paused"] is True
+
+    shop.finish(emitting, 60)
+    published = shop.published()
+    assert published < 3000
+    shop.sql(
+        "SELECT outbox.emit('order.placed', n::text, ordering_key => 'late')"
+        " FROM generate_series(3000, 3999) n"
+    )
+    shop.namespace.wait(
+        lambda: shop.status()["backlog"]["pending"] == 4000 - published, 30, "all that waits"
+    )
+    time.sleep(1)  # nothing happens
+    assert shop.published() == published
+    assert shop.sql("SELECT count(*) FROM outbox.delivery WHERE state = 'CLAIMED'") == ["0"]
+    (took,) = shop.sql(
+        f"SELECT extract(epoch FROM max(published_at) - '{paused_at}') FROM outbox.delivery"
+    )
+    assert float(took) < AT_ONCE
+
+    shop.patch({"paused": False})
+    shop.wait_condition("Paused", "False", "NotPaused")
+    shop.wait_settled(2)
+    assert not reaper_is_suspended(shop)
+    assert shop.arrived(4000) == {"missing": 0, "again": 0, "disorder": 0}
+    reasons = [reason for reason, _ in shop.events()]
+    assert (reasons.count("Paused"), reasons.count("Resumed")) == (1, 1)
