@@ -17,6 +17,12 @@ NOT_PULLED = frozenset(
     {"ErrImagePull", "ImagePullBackOff", "InvalidImageName", "ErrImageNeverPull"}
 )
 
+CURES: dict[str, str] = {
+    RelayReason.STORE_UNREACHABLE: "check that PostgreSQL runs and that pods may connect to it",
+    RelayReason.BROKER_UNREACHABLE: "check that the broker runs and that pods may connect to it",
+}
+"""Of what a relay itself can only describe."""
+
 
 @dataclass(frozen=True)
 class Finding:
@@ -81,7 +87,10 @@ def an_image_is_not_pulled(relay: OutboxRelay, seen: Seen) -> Finding | None:
 
 
 def a_secret_is_malformed(relay: OutboxRelay, seen: Seen) -> Finding | None:
+    found = [f'secret "{s.name}" not found' for s in seen.secrets if s.version is not None]
     for pod, waiting in _waiting(seen):
+        if waiting.message in found:
+            continue  # it was just made, and the kubelet has not looked again
         if waiting.reason == "CreateContainerConfigError":
             return Finding(
                 Reason.SECRET_MALFORMED,
@@ -137,8 +146,13 @@ def a_pod_reports_trouble(relay: OutboxRelay, seen: Seen) -> Finding | None:
         for what, text in pod.report.troubles.items():
             reason = pod.report.reasons.get(what, _usual(what))
             if reason not in (RelayReason.STARTING, RelayReason.DRAINING):
-                return Finding(reason, text)
+                return Finding(reason, _with_cure(reason, text))
     return None
+
+
+def _with_cure(reason: str, text: str) -> str:
+    cure = CURES.get(reason)
+    return f"{text}; {cure}: events are kept, and go out when it is back" if cure else text
 
 
 def _usual(what: str) -> str:

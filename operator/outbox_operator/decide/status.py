@@ -167,16 +167,19 @@ def _paused(relay: OutboxRelay) -> Judged:
 
 
 def retiring(relay: OutboxRelay, seen: Seen) -> Finding | None:
+    let_go = "or set spec.deletionPolicy to Retain to let the resource go without it"
     if retirement(relay, seen) == "Failed":
         return Finding(
             Reason.RETIREMENT_FAILED,
             f"the database did not forget the relay: see the log of Job "
-            f"{child_name(relay, 'retire')}; delete that Job to try again, or set "
-            "spec.deletionPolicy to Retain to let the resource go without it",
+            f"{child_name(relay, 'retire')}; delete that Job to try again, {let_go}",
         )
-    if is_drained(relay, seen):
-        return first_finding(relay, Seen(refusals=seen.refusals, secrets=seen.secrets))
-    return None
+    if not is_drained(relay, seen):
+        return None
+    found = first_finding(relay, Seen(refusals=seen.refusals, secrets=seen.secrets))
+    if found is None or relay.spec.deletion_policy != "Delete":
+        return found
+    return Finding(found.reason, f"{found.message}; {let_go}")
 
 
 def _as_conditions(

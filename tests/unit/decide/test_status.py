@@ -154,7 +154,7 @@ def test_all_is_well() -> None:
                 deployment=deployment(ready=0),
             ),
             "BrokerUnreachable",
-            "no broker answers",
+            "no broker answers; check that the broker runs",
             id="broker",
         ),
         pytest.param(
@@ -163,7 +163,7 @@ def test_all_is_well() -> None:
                 deployment=deployment(ready=0),
             ),
             "StoreUnreachable",
-            "away",
+            "away; check that PostgreSQL runs",
             id="store, of a relay that gives no reason",
         ),
     ],
@@ -303,3 +303,20 @@ def test_a_spec_that_cannot_be_used_is_told_and_nothing_else_is_forgotten() -> N
     assert "lease: too short" in told["Degraded"].message
     assert told["BacklogHealthy"].status == "True"
     assert found.observed_generation == 7
+
+
+def test_a_relay_that_cannot_be_forgotten_says_how_to_let_it_go() -> None:
+    around = seen(deployment=deployment(0), secrets=[Secret("orders-db", None)])
+    going = leaving(outbox_relay(deletionPolicy="Delete"))
+    degraded = conditions(status(around, going, replicas=0))["Degraded"]
+    assert (degraded.status, degraded.reason) == ("True", "SecretMissing")
+    assert "set spec.deletionPolicy to Retain" in degraded.message
+
+
+def test_a_secret_that_was_just_made_is_not_malformed() -> None:
+    late = Waiting("migrate", "CreateContainerConfigError", 'secret "orders-db" not found')
+    around = seen(pod(ready=False, waiting=(late,)), deployment=deployment(ready=0))
+    assert conditions(status(around))["Degraded"].status == "False"
+    strange = Waiting("migrate", "CreateContainerConfigError", 'secret "of-env" not found')
+    around = seen(pod(ready=False, waiting=(strange,)), deployment=deployment(ready=0))
+    assert conditions(status(around))["Degraded"].reason == "SecretMalformed"
