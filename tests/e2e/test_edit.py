@@ -26,7 +26,7 @@ def test_an_edit_renews_the_pods_while_events_flow(shop: Shop) -> None:
     shop.wait_settled()
     before = shop.relay_pods()
     emitting = shop.emit(3000, seconds=8)
-    shop.wait_flowing()
+    shop.wait_published(1)
     shop.patch({"batchSize": 100})
     shop.wait_condition("Progressing", "True", "RollingOut")
     shop.wait_settled()

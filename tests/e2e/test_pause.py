@@ -17,7 +17,7 @@ def test_a_paused_relay_publishes_nothing_and_goes_on_where_it_was(shop: Shop) -
     shop.apply(replicas=2, ordering="Key")
     shop.wait_settled(2)
     emitting = shop.emit(3000, seconds=6)
-    shop.wait_flowing()
+    shop.wait_published(1)
     (paused_at,) = shop.sql("SELECT now()")
     shop.patch({"paused": True})
     told = shop.wait_condition("Paused", "True", "Paused")

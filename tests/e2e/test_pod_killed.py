@@ -10,7 +10,7 @@ def test_a_pod_killed_under_load_loses_nothing(shop: Shop) -> None:
     shop.apply(replicas=2, ordering="Key", batchSize=BATCH, workers=WORKERS)
     shop.wait_settled(2)
     emitting = shop.emit(8000, seconds=12)
-    shop.wait_flowing()
+    shop.wait_published(1)
     victim = min(shop.relay_pods())
     shop.namespace.kube.core.delete_namespaced_pod(
         victim, shop.namespace.name, grace_period_seconds=0

@@ -8,7 +8,7 @@ def test_a_rolling_update_under_load_loses_nothing(shop: Shop) -> None:
     shop.wait_settled(2)
     before = shop.relay_pods()
     emitting = shop.emit(8000, seconds=15)
-    shop.wait_flowing()
+    shop.wait_published(1)
     shop.patch({"batchSize": 500})
     ready: list[int] = []
 

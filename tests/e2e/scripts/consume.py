@@ -17,6 +17,7 @@ consumer = Consumer(
         "bootstrap.servers": os.environ["OUTBOX_KAFKA"],
         "group.id": "check",
         "auto.offset.reset": "earliest",
+        "enable.auto.commit": False,  # the next one reads from the beginning, too
     }
 )
 consumer.subscribe([topic])
