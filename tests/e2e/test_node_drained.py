@@ -54,7 +54,7 @@ def test_a_drained_node_takes_one_pod_at_a_time_and_loses_nothing(shop: Shop) ->
         assert shop.condition("Ready")["status"] == "True"  # the other one goes on
         assert not evicted(shop, second)
         sent = shop.published()
-        shop.wait_published(sent)
+        shop.wait_published(sent + 1)
     shop.wait_settled(2)
     shop.namespace.wait(lambda: evicted(shop, second), 30, "the second may go now")
     shop.namespace.wait(lambda: second not in shop.relay_pods(), 30, "the second gone")
