@@ -43,8 +43,9 @@ cluster-down: ## Take it down, leaving nothing behind
 shell: ## A shell with kubectl, helm and KUBECONFIG for it
 	@python3 -m dev.cluster shell
 
-demo: dev ## See the main job once: orders, events, a killed relay, nothing lost
-	$(bin)/python dev/demo.py
+demo: ## See it once, on a real cluster: orders, events, a killed pod, nothing lost, a dead event
+	@dev/setup cluster
+	@$(bin)/python -m dev.demo
 
 docs: dev ## Write docs/configuration.md, docs/resources.md and crds/ anew from the models
 	$(bin)/python dev/configuration_reference.py
