@@ -11,7 +11,7 @@ from .stage import ROOT, Wish, set_up
 from .story import RELAY, Story
 from .terminal import DemoError, Terminal
 
-NEXT = """\
+NEXT = """
 All of it happened, in {elapsed:.0f} s. The cluster stays up. What to try next:
 
   make shell                           a shell with kubectl and helm for it; in there:
@@ -39,12 +39,24 @@ The dead event, once its topic is one that can exist:
   make cluster-down                    nothing of it is left
 """
 
+LOOK = """\
+All is left as it is. Where to look, in a `make shell`:
+  kubectl -n {namespace} get outboxrelays,pods
+  kubectl -n {namespace} get events
+  kubectl -n {system} logs deployment/outbox-operator
+"""
+
 
 def main(arguments: list[str]) -> int:
+    asked = wish(arguments)
     try:
-        run(wish(arguments))
-    except (ClusterError, ImageError, DemoError) as error:
-        print(f"\nThe demo failed. {error}", file=sys.stderr)
+        run(asked)
+    except DemoError as error:
+        print(f"\nThe demo failed: {error}", file=sys.stderr)
+        print(LOOK.format(namespace=asked.namespace, system=asked.system), file=sys.stderr)
+        return 1
+    except (ClusterError, ImageError) as error:
+        print(f"\nThe demo could not begin: {error}", file=sys.stderr)
         return 1
     except KeyboardInterrupt:
         print("\nThe demo was interrupted; what was started stays.", file=sys.stderr)

@@ -1,5 +1,5 @@
 """
-What the demo shows, step by step. Each step says what it does, does it, and checks that it happened.
+What the demo shows. Each step says what it does, does it, and checks that it happened.
 
 Called by `__main__` on a `stage` that is set up. What is checked is asked of the cluster again, not
 taken from what was shown.
@@ -15,9 +15,8 @@ from .terminal import DemoError, Terminal
 RELEASE = "outbox-operator"
 RELAY = "orders"
 RELAY_PODS = f"app.kubernetes.io/instance={RELAY},app.kubernetes.io/component=relay"
-POISON = "order.placed!"
-"""As a slip of the finger makes it: the relay's topic is the event's type, and no topic may be
-called so."""
+POISON = "order.paid/v2"
+"""An event type of which no topic can be made: Kafka allows no slash."""
 
 
 class Story:
@@ -91,7 +90,7 @@ class Story:
     def _create_relay(self) -> None:
         self._terminal.step(
             "An OutboxRelay",
-            "Which database, which events, which Kafka. The operator makes pods of it; the first one",
+            "Which database, which events, which Kafka. The operator makes pods of it; the first",
             "creates the outbox in the database.",
         )
         dsn = "postgresql://relay:only-for-this-demo@postgres/shop"
@@ -107,8 +106,8 @@ class Story:
     def _place_orders(self) -> None:
         self._terminal.step(
             "Orders, and their events",
-            "Each order and its event are one transaction. Payments that are declined roll it back:",
-            "no order, and no event. Every event becomes an invoice.",
+            "Each order and its event are one transaction. A declined payment rolls it back: no",
+            "order, and no event. Of every event billing makes an invoice.",
         )
         self._wait(
             lambda: "listening" in self._ask("logs deployment/billing"), 60, "billing listens"
@@ -129,13 +128,13 @@ class Story:
         self._show(f"get pods -l {RELAY_PODS}")
         victim = self._relay_pods()[0]
         before = self._account()["orders"]
-        self._show(f"delete pod {victim} --grace-period=0 --force")
+        self._show(f"delete {victim} --grace-period=0 --force")
         enough = before + self._wish.orders // 2
         self._wait(lambda: self._account()["orders"] >= enough, 90, f"{enough} orders are placed")
         self._wait_for_pods()
         self._show(f"get pods -l {RELAY_PODS}")
         if victim in self._relay_pods():
-            raise DemoError(f"pod {victim} was killed, and is still there")
+            raise DemoError(f"{victim} was killed, and is still there")
 
     def _count(self) -> None:
         self._terminal.step(
@@ -161,11 +160,11 @@ class Story:
     def _poison(self) -> None:
         self._terminal.step(
             "A poison event",
-            f"Somebody misspells an event's type, {POISON}, and Kafka has no such topic, nor can it",
-            "have one. The event goes to DEAD at once, no other waits for it, and the resource tells.",
+            f"The topic is the event's type, and Kafka allows no topic to be called {POISON}.",
+            "The event is DEAD at once, no other waits for it, and the resource tells.",
         )
-        emit = f"SELECT outbox.emit($${POISON}$$, $${{}}$$::jsonb)"
-        self._show(f"exec deployment/postgres -- psql -U postgres shop -c '{emit}'")
+        emit = f"SELECT outbox.emit('{POISON}', '{{}}'::jsonb)"
+        self._show(f'exec deployment/postgres -- psql -U postgres shop -c "{emit}"')
         self._show(f"wait --for=condition=BacklogHealthy=false obr/{RELAY} --timeout=60s")
         self._show("get outboxrelays")
         path = '{.status.conditions[?(@.type=="BacklogHealthy")].message}{"\\n"}'

@@ -16,7 +16,7 @@ from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import KafkaError, NewTopic
 
 TOPIC = "order.placed"
-KAFKA = {"bootstrap.servers": os.environ["KAFKA"]}
+KAFKA: dict[str, str | int | float | bool] = {"bootstrap.servers": os.environ["KAFKA"]}
 
 INVOICE = """
     INSERT INTO invoices (order_id, customer) VALUES (%(order)s, %(customer)s)
@@ -25,19 +25,24 @@ INVOICE = """
 
 
 def have_topic() -> None:
-    made = AdminClient(KAFKA).create_topics([NewTopic(TOPIC, num_partitions=6)])
+    admin = AdminClient(KAFKA)  # kept while it works: without it the request is dropped
     try:
-        made[TOPIC].result(60)
+        admin.create_topics([NewTopic(TOPIC, num_partitions=6)])[TOPIC].result(60)
     except KafkaException as error:
         if error.args[0].code() != KafkaError.TOPIC_ALREADY_EXISTS:
             raise
 
 
 def read(messages: list[Message]) -> list[dict[str, object]]:
+    """The orders; events of other types are not billing's business."""
+    orders = []
     for message in messages:
         if error := message.error():
             raise KafkaException(error)
-    return [json.loads(message.value() or b"") for message in messages]
+        headers = dict(message.headers() or ())
+        if headers["outbox-event-type"] == b"order.placed":
+            orders.append(json.loads(message.value() or b""))
+    return orders
 
 
 def main() -> None:
@@ -56,7 +61,8 @@ def main() -> None:
     print(f"listening to {TOPIC}")
     with psycopg.connect(os.environ["DSN"], autocommit=True) as conn:
         while not stop.is_set():
-            if orders := read(consumer.consume(500, timeout=0.5)):
+            orders = read(consumer.consume(500, timeout=0.5))
+            if orders:
                 with conn.transaction(), conn.cursor() as cursor:
                     cursor.executemany(INVOICE, orders)
                 consumer.commit(asynchronous=False)

@@ -17,22 +17,24 @@ DECLINED = 0.1
 
 ORDER = "INSERT INTO orders (customer, total) VALUES (%s, %s) RETURNING id"
 EVENT = """
-    SELECT outbox.emit('order.placed',
-                       jsonb_build_object('order', %(order)s::bigint, 'customer', %(customer)s::text),
-                       ordering_key => %(customer)s::text)
+    SELECT outbox.emit(
+        'order.placed',
+        jsonb_build_object('order', %(order)s::bigint, 'customer', %(customer)s::text),
+        ordering_key => %(customer)s::text)
 """
 
 
 def place_order(conn: psycopg.Connection[tuple[int]]) -> bool:
+    """Whether it was; else nothing is left of it."""
+    declined = random.random() < DECLINED
     customer = f"customer-{random.randrange(CUSTOMERS)}"
     with conn.transaction():
         made = conn.execute(ORDER, (customer, random.randrange(5, 500))).fetchone()
         assert made is not None
         conn.execute(EVENT, {"order": made[0], "customer": customer})
-        if random.random() < DECLINED:
+        if declined:
             raise psycopg.Rollback  # takes the order back, and with it the event
-        return True
-    return False
+    return not declined
 
 
 def main() -> None:
