@@ -79,7 +79,7 @@ def wish(arguments: list[str]) -> Wish:
     )
     parser.add_argument("--namespace", default="outbox-demo", help="of the shop; made anew")
     parser.add_argument("--system", default="outbox-demo-system", help="namespace of the operator")
-    parser.add_argument("--orders", type=int, default=2000, help="how many at least")
+    parser.add_argument("--orders", type=int, default=1200, help="how many at least")
     parser.add_argument(
         "--no-crds", action="store_true", help="use the custom resource definitions that are there"
     )

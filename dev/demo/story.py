@@ -15,7 +15,7 @@ from .terminal import DemoError, Terminal
 RELEASE = "outbox-operator"
 RELAY = "orders"
 RELAY_PODS = f"app.kubernetes.io/instance={RELAY},app.kubernetes.io/component=relay"
-POISON = "order.paid/v2"
+POISON = "order.paid/twice"
 """An event type of which no topic can be made: Kafka allows no slash."""
 
 
@@ -125,6 +125,7 @@ class Story:
             "The shop notices nothing. What the pod had claimed goes out by the other one when its",
             "lease is over, and Kubernetes starts a third.",
         )
+        self._wait_for_pods()
         self._show(f"get pods -l {RELAY_PODS}")
         victim = self._relay_pods()[0]
         before = self._account()["orders"]
