@@ -1,5 +1,5 @@
 """
-Real servers as child processes: PostgreSQL, PgBouncer and Kafka, for tests, bench and demo.
+Real servers as child processes: PostgreSQL, PgBouncer and Kafka, for tests, bench and examples.
 
     with scratch() as folder, Postgres(folder / "postgres") as postgres:
         psycopg.connect(postgres.dsn())
