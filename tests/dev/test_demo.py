@@ -24,7 +24,7 @@ def test_a_command_is_shown_as_it_can_be_typed_with_what_it_printed(
 
 
 def test_a_command_that_fails_ends_the_demo_with_what_it_said(terminal: Terminal) -> None:
-    with pytest.raises(DemoError, match="ls missing: .*No such file"):
+    with pytest.raises(DemoError, match=r"ls missing: .*No such file"):
         terminal.show("ls missing")
 
 
