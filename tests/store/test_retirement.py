@@ -254,6 +254,13 @@ def test_a_relay_that_never_was_leaves_nothing_to_do(outbox: Outbox, cli: Cli) -
     assert "nothing to do, no such relay is registered" in cli(*ORDERS)
 
 
+def test_a_database_without_an_outbox_leaves_nothing_to_do(
+    empty_database: str, cli: Cli, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("OUTBOX_DSN", empty_database)
+    assert "nothing to do, this database has no outbox" in cli(*ORDERS)
+
+
 def test_a_dry_run_tells_the_counts_and_changes_nothing(outbox: Outbox, cli: Cli) -> None:
     mixed(outbox)
     before = outbox.sql("SELECT * FROM outbox.delivery ORDER BY seq")

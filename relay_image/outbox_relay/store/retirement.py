@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 from psycopg.types.json import Jsonb
 
-from outbox_relay.errors import SettingsError
+from outbox_relay.errors import SchemaMissing, SettingsError
 from outbox_relay.store.backlog import backlog
 from outbox_relay.store.connection import Connection, translated
 from outbox_relay.store.inspection import fetch
@@ -101,9 +101,12 @@ class Retiring:
     def carry_out(self, wait: timedelta) -> Retirement:
         """`wait`: for processes that drain, and for transactions that began before."""
         until = time.monotonic() + wait.total_seconds()
-        with translated():
-            found = fetch(self._conn, FIND, self._about)
-            before = fetch(self._conn, RETIRED, self._about)
+        try:
+            with translated():
+                found = fetch(self._conn, FIND, self._about)
+                before = fetch(self._conn, RETIRED, self._about)
+        except SchemaMissing:  # of a relay that never started there is nothing to forget
+            return self._result("unchanged", 0, detail="this database has no outbox")
         dead = 0
         if found:
             dead = backlog(self._conn, found[0]["id"]).dead
