@@ -8,7 +8,7 @@ work or damps: after a restart of the operator everything is found again in the 
 import logging
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from typing import Any
 
@@ -140,7 +140,7 @@ class Reconciler:
 
         refusals = await self._writer.apply(relay, children.wanted, seen)
         await self._writer.remove(relay, children.unwanted, seen)
-        seen = Seen(seen.children, seen.pods, seen.secrets, refusals)
+        seen = replace(seen, refusals=refusals)
         finalizers = decide_finalizers(relay, seen)
         if finalizers != list(relay.metadata.finalizers):
             await self._writer.hold(RELAYS, relay, finalizers)

@@ -119,6 +119,8 @@ class Seen:
     """By kind and name."""
     pods: Sequence[Pod] = ()
     """Those that relay."""
+    retiring: Sequence[Pod] = ()
+    """Those that make the database forget the relay."""
     secrets: Sequence[Secret] = ()
     refusals: Sequence[Refusal] = ()
 

@@ -28,10 +28,11 @@ class Gatherer:
 
     async def relay(self, relay: OutboxRelay) -> Seen:
         owner = (relay.metadata.namespace, relay.metadata.name)
-        bodies = [b for b in self._informers.of(PODS.name, owner) if component(b) == "relay"]
+        bodies = self._informers.of(PODS.name, owner)
+        relaying = [b for b in bodies if component(b) == "relay"]
         asked = [
             (b["metadata"]["name"], ip)
-            for b in bodies
+            for b in relaying
             if (ip := b.get("status", {}).get("podIP")) and b["status"].get("phase") == "Running"
         ]
         reports, seen_secrets = await asyncio.gather(
@@ -39,7 +40,8 @@ class Gatherer:
         )
         return Seen(
             children=self.children(relay),
-            pods=[Pod.of(b, reports.get(b["metadata"]["name"])) for b in bodies],
+            pods=[Pod.of(b, reports.get(b["metadata"]["name"])) for b in relaying],
+            retiring=[Pod.of(b, None) for b in bodies if component(b) == "retire"],
             secrets=seen_secrets,
         )
 

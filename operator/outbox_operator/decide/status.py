@@ -176,7 +176,8 @@ def retiring(relay: OutboxRelay, seen: Seen) -> Finding | None:
         )
     if not is_drained(relay, seen):
         return None
-    found = first_finding(relay, Seen(refusals=seen.refusals, secrets=seen.secrets))
+    around = Seen(pods=seen.retiring, refusals=seen.refusals, secrets=seen.secrets)
+    found = first_finding(relay, around)
     if found is None or relay.spec.deletion_policy != "Delete":
         return found
     return Finding(found.reason, f"{found.message}; {let_go}")

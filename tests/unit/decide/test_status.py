@@ -313,6 +313,15 @@ def test_a_relay_that_cannot_be_forgotten_says_how_to_let_it_go() -> None:
     assert "set spec.deletionPolicy to Retain" in degraded.message
 
 
+def test_a_job_that_cannot_make_the_database_forget_says_why() -> None:
+    failed = pod("orders-retire-a", ready=False, stopped=(Stopped("retire", 1, WORDS, "Error"),))
+    around = seen(deployment=deployment(0), retiring=[failed])
+    going = leaving(outbox_relay(deletionPolicy="Delete"))
+    degraded = conditions(status(around, going, replicas=0))["Degraded"]
+    assert (degraded.status, degraded.reason) == ("True", "WrongPassword")
+    assert "set spec.deletionPolicy to Retain" in degraded.message
+
+
 def test_a_secret_that_was_just_made_is_not_malformed() -> None:
     late = Waiting("migrate", "CreateContainerConfigError", 'secret "orders-db" not found')
     around = seen(pod(ready=False, waiting=(late,)), deployment=deployment(ready=0))
