@@ -15,6 +15,9 @@ OutboxError
 │   ├── SchemaTooNew       the database is ahead of this program
 │   ├── RelayUnknown       no relay of that name has registered
 │   └── Refused            a rule of the outbox forbids it; nothing changed
+│       ├── SelectionInvalid   a replay's selection cannot be used
+│       └── TooManyEvents      more events match than a replay may take
+├── EngineFailed           Spark could not do it: another attempt may
 ├── PublisherError         the broker does not answer, or its client cannot be made
 │   └── BrokerRefused      it answers, and does not let us in
 └── Defect                 a fault of the program
@@ -76,6 +79,18 @@ class RelayUnknown(StoreError):
 
 
 class Refused(StoreError):
+    pass
+
+
+class SelectionInvalid(Refused):
+    pass
+
+
+class TooManyEvents(Refused):
+    pass
+
+
+class EngineFailed(OutboxError):
     pass
 
 

@@ -12,7 +12,8 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from outbox_operator.resources.objects import Count, Status, Time
+from outbox_operator.resources.objects import Count, Status
+from outbox_relay.contract.values import Time
 
 
 class RelayCondition(StrEnum):

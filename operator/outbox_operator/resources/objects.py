@@ -6,14 +6,12 @@ and nowhere else.
 """
 
 import json
-import re
 from collections.abc import Mapping
-from datetime import datetime
 from typing import Annotated, Any, Final, Self
 
-from pydantic import AwareDatetime, BeforeValidator, ConfigDict, Field
+from pydantic import ConfigDict, Field
 
-from outbox_relay.contract.values import Settings
+from outbox_relay.contract.values import Settings, Time
 
 GROUP = "outbox.dev"
 VERSION = "v1alpha1"
@@ -24,21 +22,6 @@ ObjectName = Annotated[
     str, Field(min_length=1, max_length=253, pattern=r"^[a-z0-9]([-a-z0-9.]*[a-z0-9])?$")
 ]
 """As Kubernetes has it for most kinds of object."""
-RFC3339 = re.compile(
-    r"[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}(\.[0-9]+)?(Z|[+-][0-9]{2}:[0-9]{2})"
-)
-
-
-def parse_time(value: object) -> object:
-    """Of the many ways to write a time, the one that Kubernetes takes."""
-    if not isinstance(value, str):
-        return value
-    if not RFC3339.fullmatch(value):
-        raise ValueError(f"{value!r} is not a time with its zone: write 2026-06-01T12:00:00Z")
-    return datetime.fromisoformat(value)
-
-
-Time = Annotated[AwareDatetime, BeforeValidator(parse_time)]
 Quantity = (
     Annotated[int, Field(ge=0)]
     | Annotated[

@@ -19,13 +19,12 @@ from outbox_operator.resources.objects import (
     Resource,
     SecretKeyRef,
     Status,
-    Time,
 )
 from outbox_operator.resources.pods import RelayPod
 from outbox_operator.resources.publisher import Publisher
 from outbox_relay.contract.report import Backlog, Throughput, TopError
 from outbox_relay.contract.settings import Behaviour, StoreTimeouts
-from outbox_relay.contract.values import Settings
+from outbox_relay.contract.values import Settings, Time
 
 LONGEST_OBJECT_NAME = 189
 """With the longest namespace (63) before it, it is a relay's name of 253 characters, the most that

@@ -8,7 +8,7 @@ events it is about is said in `selection`.
 from collections.abc import Mapping
 from typing import Annotated, Literal
 
-from pydantic import Field, model_validator
+from pydantic import Field
 
 from outbox_operator.resources.conditions import Condition
 from outbox_operator.resources.objects import (
@@ -18,11 +18,10 @@ from outbox_operator.resources.objects import (
     Quantity,
     Resource,
     Status,
-    Time,
 )
 from outbox_operator.resources.pods import PodSettings
-from outbox_operator.resources.selection import Selection
-from outbox_relay.contract.values import Settings
+from outbox_relay.contract.replay import Preview, ReplayRequest
+from outbox_relay.contract.values import Settings, Time
 
 SparkMemory = Annotated[str, Field(max_length=10, pattern=r"^[1-9][0-9]*(Mi|Gi)$")]
 
@@ -30,13 +29,6 @@ SparkMemory = Annotated[str, Field(max_length=10, pattern=r"^[1-9][0-9]*(Mi|Gi)$
 class RelayRef(Settings):
     name: ObjectName
     """An OutboxRelay of the same namespace."""
-
-
-class Rate(Settings):
-    events_per_second: Annotated[int, Field(ge=1, le=1_000_000)] = 1000
-    """At most so many are given back to the relay per second."""
-    yield_to_live: bool = True
-    """Go slower, down to a crawl, while live events wait longer than before."""
 
 
 class SparkPod(Settings):
@@ -53,27 +45,11 @@ class Executors(SparkPod):
     """How many. 0: the driver does it all itself, which is enough for some 100,000 events."""
 
 
-class ReplaySpec(Settings):
+class ReplaySpec(ReplayRequest):
     """What people write, once."""
 
     relay_ref: RelayRef
     """The relay that publishes the events again."""
-    select: Selection = Selection()
-    """Which events. Default: all that are DEAD."""
-    action: Literal["Requeue", "Backfill"] = "Requeue"
-    """Requeue: events that this relay had go out again. Backfill: events from before the relay,
-    which it never had, get their first delivery on it."""
-    rate: Rate = Rate()
-    """How fast. By default live traffic goes first."""
-    dry_run: bool = False
-    """Say in the status what would happen; change nothing."""
-    max_events: Annotated[int, Field(ge=1)] | None = None
-    """If more match, nothing is replayed at all: a guard against a selection that is too wide."""
-    reset_attempts: bool = True
-    """Give events their full budget of attempts again; else one that spent it is DEAD after its
-    next failure. The number of attempts so far is kept."""
-    reason: Annotated[str, Field(min_length=1, max_length=1000, pattern=r"[^ ]")]
-    """Why; kept in the audit for good."""
     suspend: bool = False
     """Stop within seconds and keep what is done; false again: go on there. The only field that can
     be changed."""
@@ -93,54 +69,8 @@ class ReplaySpec(Settings):
     ttl_seconds_after_finished: Annotated[int, Field(ge=0)] | None = None
     """When the resource is deleted after its end. Default: never; the audit stays in any case."""
 
-    @model_validator(mode="after")
-    def backfill_fits(self) -> "ReplaySpec":
-        wanted = self.select
-        stateful = (wanted.states, wanted.published, wanted.error_matches)
-        if self.action == "Backfill" and stateful != (None, None, None):
-            raise ValueError(
-                "Backfill takes events that the relay never had, so they have no state: remove "
-                "select.states, select.published and select.errorMatches"
-            )
-        return self
-
-    @property
-    def states(self) -> tuple[Literal["DEAD", "PUBLISHED"], ...]:
-        """Those that a Requeue takes."""
-        return self.select.states or ("DEAD",)
-
 
 Phase = Literal["Pending", "Planning", "Running", "Suspended", "Succeeded", "Failed", "Cancelled"]
-
-
-class TypeCount(Status):
-    """How many events of one type and state match."""
-
-    event_type: str
-    """The type."""
-    state: str
-    """The state on this relay."""
-    count: Count
-    """How many."""
-
-
-class Preview(Status):
-    """What a dry run found."""
-
-    by_type: Annotated[tuple[TypeCount, ...], Field(max_length=100)] = ()
-    """How many match, the most frequent types first."""
-    oldest: Time | None = None
-    """When the oldest of them was stored."""
-    newest: Time | None = None
-    """When the newest of them was stored."""
-    keys: Count | None = None
-    """Ordering keys that are touched."""
-    estimated_seconds: Count | None = None
-    """How long it would take at this rate."""
-    samples: Annotated[tuple[str, ...], Field(max_length=20)] = ()
-    """Ids of some of them."""
-    warnings: Annotated[tuple[str, ...], Field(max_length=20)] = ()
-    """What consumers would see: duplicates, and keys whose later events are out already."""
 
 
 class ReplayStatus(Status):

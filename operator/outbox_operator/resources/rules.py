@@ -15,8 +15,8 @@ from outbox_operator.resources.pods import OUR_ENV, EnvSource, EnvVar, Toleratio
 from outbox_operator.resources.publisher import ONE_OF, Kafka, KafkaTls, Publisher
 from outbox_operator.resources.relay import LONGEST_OBJECT_NAME, OutboxRelay, RelaySpec
 from outbox_operator.resources.replay import ReplaySpec
-from outbox_operator.resources.selection import Range, Selection
 from outbox_relay.contract.librdkafka import BY_KEY, REFUSED
+from outbox_relay.contract.selection import Range, Selection
 from outbox_relay.contract.settings import Polling, RetryPolicy
 
 

@@ -46,6 +46,12 @@ class Reason(StrEnum):
     """Somebody retired the relay while this process was running."""
     REFUSED = "Refused"
     """A rule of the outbox forbids it; nothing changed."""
+    SELECTION_INVALID = "SelectionInvalid"
+    """What a replay is to bring back cannot be asked for so."""
+    TOO_MANY_EVENTS = "TooManyEvents"
+    """More events match than the replay may take; nothing changed."""
+    ENGINE_FAILED = "EngineFailed"
+    """Spark could not do it; what it did stays done."""
     STORE_FAILED = "StoreFailed"
     """Anything else that the database refused; the message tells."""
     BROKER_UNREACHABLE = "BrokerUnreachable"
@@ -74,6 +80,9 @@ OF: dict[type, Reason] = {
     errors.SchemaTooNew: Reason.SCHEMA_TOO_NEW,
     errors.RelayUnknown: Reason.RELAY_UNKNOWN,
     errors.Refused: Reason.REFUSED,
+    errors.SelectionInvalid: Reason.SELECTION_INVALID,
+    errors.TooManyEvents: Reason.TOO_MANY_EVENTS,
+    errors.EngineFailed: Reason.ENGINE_FAILED,
     errors.PublisherError: Reason.BROKER_UNREACHABLE,
     errors.BrokerRefused: Reason.BROKER_REFUSED,
     errors.Defect: Reason.DEFECT,

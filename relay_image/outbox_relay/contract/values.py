@@ -1,12 +1,12 @@
-"""The kinds of value that settings are made of: durations as people write them, and secrets."""
+"""What settings are made of: durations and times as people write them, and secrets."""
 
 import os
 import re
-from datetime import timedelta
+from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Annotated
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, PlainSerializer
+from pydantic import AwareDatetime, BaseModel, BeforeValidator, ConfigDict, PlainSerializer
 from pydantic.alias_generators import to_camel
 
 from outbox_relay.errors import SettingsError
@@ -43,6 +43,22 @@ def format_duration(value: timedelta) -> str:
 Duration = Annotated[
     timedelta, BeforeValidator(parse_duration), PlainSerializer(format_duration, return_type=str)
 ]
+
+RFC3339 = re.compile(
+    r"[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}(\.[0-9]+)?(Z|[+-][0-9]{2}:[0-9]{2})"
+)
+
+
+def parse_time(value: object) -> object:
+    """Of the many ways to write a time, the one that Kubernetes takes."""
+    if not isinstance(value, str):
+        return value
+    if not RFC3339.fullmatch(value):
+        raise ValueError(f"{value!r} is not a time with its zone: write 2026-06-01T12:00:00Z")
+    return datetime.fromisoformat(value)
+
+
+Time = Annotated[AwareDatetime, BeforeValidator(parse_time)]
 
 
 class Settings(BaseModel):

@@ -1,16 +1,16 @@
 """
-The selection of an OutboxReplay: which events come back.
+The selection of a replay: which events come back.
 
-Part of `replay`. Whether it makes sense by itself is judged here; whether anything matches, and
-whether the regular expression is one, is for the driver to say.
+Part of `replay`, and of the OutboxReplay that people write. Whether it makes sense by itself is
+judged here; whether anything matches, and whether the regular expression is one, is for the
+database to say.
 """
 
 from typing import Annotated, Literal
 
 from pydantic import Field, model_validator
 
-from outbox_operator.resources.objects import Time
-from outbox_relay.contract.values import Settings
+from outbox_relay.contract.values import Settings, Time
 
 Text = Annotated[str, Field(min_length=1, max_length=1000)]
 Texts = Annotated[tuple[Text, ...], Field(min_length=1, max_length=1000)]
