@@ -24,7 +24,9 @@ class Speed:
         self._seen: deque[tuple[float, int]] = deque()
 
     def seen(self, at: float, done: int) -> float:
-        """`done` events at that time, on any clock; 0 until there are two looks."""
+        """`done` events at that time, on any clock; 0 until something moves."""
+        if len(self._seen) == 1 and self._seen[0][1] == done:
+            self._seen.popleft()  # it has not begun: that is not slow
         self._seen.append((at, done))
         while len(self._seen) > 2 and self._seen[1][0] <= at - WINDOW:
             self._seen.popleft()

@@ -16,7 +16,8 @@ def room(conf: Mapping[str, str], local: int) -> int:
     task that finds no room yet waits without harm. `local` is what Spark itself says, which is
     right where the driver does it all.
     """
-    if conf.get("spark.master", "local").startswith("local"):
+    master = conf.get("spark.master", "local")
+    if master == "local" or master.startswith("local["):
         return local
     instances = int(conf.get("spark.executor.instances", "2"))
     cores = int(conf.get("spark.executor.cores", "1"))

@@ -24,6 +24,13 @@ def test_the_speed_is_that_of_late() -> None:
     assert found == 0
 
 
+def test_the_time_until_something_moves_at_all_does_not_count() -> None:
+    speed = Speed()
+    for second in range(12):
+        assert speed.seen(second, 5000) == 0
+    assert speed.seen(12.0, 5400) == 400
+
+
 def test_looks_that_are_far_apart_tell_a_speed_too() -> None:
     speed = Speed()
     speed.seen(0.0, 0)
