@@ -7,6 +7,7 @@ twin changes nothing, and what was not done by one is taken by another.
 """
 
 import logging
+import os
 import socket
 import time
 
@@ -33,7 +34,7 @@ def run(settings_json: str, number: int) -> OutboxError | None:
     """
     settings = ReplaySettings.model_validate_json(settings_json)
     logs.set_up(settings.log)
-    worker = f"{socket.gethostname()}/{number}"
+    worker = f"{socket.gethostname()}/{number}.{os.getpid()}"  # a twin has the same number
     try:
         with Patient(
             settings.store,
