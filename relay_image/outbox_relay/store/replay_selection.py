@@ -9,8 +9,10 @@ from collections.abc import Iterable
 from math import ceil
 from typing import Any, NamedTuple
 
+import psycopg
 from psycopg import errors as pg
 from psycopg import sql
+from psycopg.types.json import Jsonb
 
 from outbox_relay.contract.replay import Preview, ReplayRequest, ReplaySettings, TypeCount
 from outbox_relay.errors import RelayUnknown, SelectionInvalid
@@ -97,12 +99,21 @@ def check_selection(conn: Connection, request: ReplayRequest) -> None:
     pattern = request.select.error_matches
     with translated():
         try:
-            conn.execute("SELECT '' ~ %s", (pattern or "",))
+            conn.execute("SELECT '' ~ %s, %s::jsonb", (pattern or "", Jsonb(as_asked(request))))
         except pg.InvalidRegularExpression as error:
             raise SelectionInvalid(
                 f"errorMatches {pattern!r} is no regular expression: PostgreSQL: "
                 f"{first_line(error)}"
             ) from error
+        except psycopg.DataError as error:  # a character that it does not store
+            raise SelectionInvalid(f"the request cannot be used: {first_line(error)}") from error
+
+
+def as_asked(request: ReplayRequest) -> dict[str, Any]:
+    """In the words of the OutboxReplay, without what was added for the driver."""
+    return request.model_dump(
+        mode="json", by_alias=True, exclude_none=True, include=set(ReplayRequest.model_fields)
+    )
 
 
 def is_narrow(request: ReplayRequest) -> bool:

@@ -9,17 +9,17 @@ The rules are the database's own, with their reasons: `migrations/0008_replays.s
 from collections.abc import Mapping
 from typing import Any, Literal, NamedTuple, cast
 
-import psycopg
 from psycopg import errors as pg
 from psycopg import sql
 from psycopg.types.json import Jsonb
 
-from outbox_relay.contract.replay import ReplayRequest, ReplaySettings
-from outbox_relay.errors import Refused, SelectionInvalid, TooManyEvents
+from outbox_relay.contract.replay import ReplaySettings
+from outbox_relay.errors import Refused, TooManyEvents
 from outbox_relay.store.backlog import oldest_pending_seconds
-from outbox_relay.store.connection import Connection, first_line, translated
+from outbox_relay.store.connection import Connection, translated
 from outbox_relay.store.inspection import Row, fetch
 from outbox_relay.store.replay_selection import (
+    as_asked,
     check_selection,
     find_relay,
     is_narrow,
@@ -88,9 +88,6 @@ def begin(conn: Connection, settings: ReplaySettings) -> Known:
     check_selection(conn, settings)
     if settings.dry_run:
         return Known(relay.id, relay.ordered, planned=False, finished=False, matched=None)
-    asked = settings.model_dump(
-        mode="json", by_alias=True, exclude_none=True, include=set(ReplayRequest.model_fields)
-    )
     rate = settings.rate.events_per_second
     values = {
         "id": settings.id,
@@ -100,18 +97,14 @@ def begin(conn: Connection, settings: ReplaySettings) -> Known:
         "reset_attempts": settings.reset_attempts,
         "rate": rate,
         "chunk_rows": chunk_rows(rate),
-        "request": Jsonb(asked),
+        "request": Jsonb(as_asked(settings)),
         "reason": settings.reason,
         "requested_by": settings.requested_by,
     }
-    with translated():
-        try:
-            with conn.transaction():
-                conn.execute(BEGIN, values)
-                conn.execute(RESUME, values)
-                (found,) = fetch(conn, LOOK, values)
-        except psycopg.DataError as error:  # a character that PostgreSQL does not store
-            raise SelectionInvalid(f"PostgreSQL: {first_line(error)}") from error
+    with translated(), conn.transaction():
+        conn.execute(BEGIN, values)
+        conn.execute(RESUME, values)
+        (found,) = fetch(conn, LOOK, values)
     if found["relay_id"] != relay.id:
         raise Refused(
             f"replay {settings.id} began on a relay {settings.relay!r} that was retired since: "
