@@ -64,12 +64,16 @@ def attempt(settings: ReplaySettings, board: Board) -> int:
             server.start()
             stack.callback(server.stop)
             driver.run()
+            listen_no_more()
         except KeyboardInterrupt:  # Told, or a Ctrl-C that Spark has taken for itself
+            listen_no_more()
             driver.stop()
             return TOLD_TO_STOP
         except OutboxError as error:
+            listen_no_more()
             return failed(error, board, driver.begun)
         except Exception as error:
+            listen_no_more()
             log.exception("a defect", extra={"happening": "defect"})
             return failed(Defect(f"{error!r}: the log has the stack trace"), board, driver.begun)
     return Exit.DONE
@@ -87,12 +91,17 @@ def failed(error: OutboxError, board: Board, begun: bool) -> int:
 
 def listen_for_the_end() -> None:
     def stop(number: int, frame: FrameType | None) -> None:
-        for known in (signal.SIGTERM, signal.SIGINT):
-            signal.signal(known, signal.SIG_IGN)  # once is enough: what follows is not cut off
+        listen_no_more()
         raise Told
 
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, stop)
+
+
+def listen_no_more() -> None:
+    """It is ending: last words are not cut off."""
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, signal.SIG_IGN)
 
 
 if __name__ == "__main__":

@@ -111,10 +111,11 @@ class Driver:
         engine = Engine(settings)
         try:
             engine.start()
-            self._board.say(pace=pace, message="giving events back")
+            self._board.say(pace=pace, message="waiting for executors")
+            before = self._look(store)
             while not engine.wait(LOOK):
-                self._look(store)
-                pace = self._keep_pace(store, throttle, known, pace)
+                if self._look(store).chunks_done > before.chunks_done:
+                    pace = self._keep_pace(store, throttle, known, pace)
         finally:
             engine.stop()
         progress = self._look(store)

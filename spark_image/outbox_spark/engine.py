@@ -69,6 +69,7 @@ class Engine:
 
     def _run(self) -> None:
         try:
+            self._spark.setJobDescription(f"replay {self._settings.id}")  # for its UI
             work = partial(tasks.run, self._settings.model_dump_json(by_alias=True))
             numbers = self._spark.parallelize(range(self._tasks), self._tasks)
             self._job.set_result(numbers.map(work).collect())

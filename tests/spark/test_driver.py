@@ -1,11 +1,13 @@
 """A bulk replay's driver as its users see it: what it brings back, its port, its end."""
 
+import sys
+
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from fixtures.outbox import Outbox
 from fixtures.replays import StartReplay, deliveries, make_dead
-from outbox_relay.contract.replay import ReplayReport
+from outbox_relay.contract.replay import Exit, ReplayReport
 from services import wait_until
 
 pytestmark = [pytest.mark.pg, pytest.mark.timeout(300)]
@@ -103,3 +105,19 @@ def test_it_slows_down_while_events_wait_and_says_so(
     assert slow["pace"] < 300
     wait_until(lambda: replay.status()["pace"] == 3, 30, "it crawls")
     assert replay.stop() == 143
+
+
+def test_where_spark_cannot_work_it_says_so_and_another_attempt_may(
+    outbox: Outbox, start_replay: StartReplay
+) -> None:
+    make_dead(outbox, outbox.register(), 10)
+    nowhere = {"spark.pyspark.python": "/no/python", "spark.pyspark.driver.python": sys.executable}
+    replay = start_replay(outbox.dsn, conf=nowhere)
+    assert replay.wait(120) == Exit.AGAIN
+    report = replay.last_words
+    assert (report.stage, report.reason) == ("Failed", "EngineFailed")
+    assert "/no/python" in report.message
+    assert outbox.states() == {"DEAD": 10}
+    again = start_replay(outbox.dsn)
+    assert again.wait(120) == Exit.DONE
+    assert outbox.states() == {"PENDING": 10}

@@ -67,6 +67,21 @@ def test_told_to_stop_while_the_store_is_away_it_does_not_wait_for_it(
     assert replay.last_words.stage == "Stopped"
 
 
+def test_told_to_stop_while_it_plans_it_gives_the_plan_up(
+    outbox: Outbox, start_replay: StartReplay
+) -> None:
+    make_dead(outbox, outbox.register(), 10)
+    blocker = outbox.connect()
+    blocker.execute("LOCK TABLE outbox.replay_chunk")
+    replay = start_replay(outbox.dsn, master=None)
+    waiting = "SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock'"
+    wait_until(lambda: outbox.value(waiting), 60, "it plans")
+    assert replay.stop(10) == 143
+    blocker.close()
+    assert (replay.last_words.stage, replay.last_words.matched) == ("Stopped", None)
+    assert outbox.sql("SELECT planned_at FROM outbox.replay") == [(None,)]
+
+
 def test_killed_midway_it_goes_on_where_it_was(outbox: Outbox, start_replay: StartReplay) -> None:
     make_dead(outbox, outbox.register(), EVENTS)
     first = start_replay(outbox.dsn, rate=MODERATE)
