@@ -140,6 +140,26 @@ def test_replays_that_overlap_bring_each_event_back_at_most_once_each(
             assert witness.keys_in_order(bulk.id)
 
 
+@pytest.mark.parametrize("gaps", ["none", "some", "most"])
+def test_neighbours_of_the_selected_are_left_alone(outbox: Outbox, gaps: str) -> None:
+    """A chunk of neighbours is read as ranges: what lies between them is no part of it."""
+    relay = outbox.register("relay")
+    kinds = {"none": "true", "some": "i %% 7 > 0", "most": "i %% 7 = 0"}
+    outbox.sql(
+        "INSERT INTO outbox.event (event_type, payload) SELECT CASE WHEN "
+        f"{kinds[gaps]} THEN 'wanted' ELSE 'other' END, '' FROM generate_series(1, 1000) i"
+    )
+    end_all(outbox, relay)
+    bulk = Bulk(outbox, select={"states": ["PUBLISHED"], "eventTypes": ["wanted"]})
+    assert bulk.matched == {"none": 1000, "some": 858, "most": 142}[gaps]
+    assert bulk.run().replayed == bulk.matched
+    wrong = (
+        "SELECT count(*) FROM outbox.events"
+        " WHERE (event_type = 'wanted') <> (state = 'PENDING' AND replay_id IS NOT NULL)"
+    )
+    assert outbox.value(wrong) == 0
+
+
 def test_two_drivers_plan_once(outbox: Outbox) -> None:
     ended(outbox, 500, "None")
     found: list[int] = []

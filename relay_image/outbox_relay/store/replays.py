@@ -27,9 +27,6 @@ from outbox_relay.store.replay_selection import (
 )
 from outbox_relay.store.replay_selection import preview as preview
 
-BANDS = 64
-"""Chunks that can be worked on at the same time; as many as there are lanes."""
-
 
 class Known(NamedTuple):
     relay_id: int
@@ -125,26 +122,27 @@ TO_PLAN = """
     SET LOCAL enable_seqscan = {planner}
 """
 
-# One statement, hence one snapshot: what is selected is what was there at one moment.
+# One statement, hence one snapshot: what is selected is what was there at one moment. In strands
+# (lanes, or one for all) and pieces of so many seqs, which bound the memory that it takes.
 FREEZE = sql.SQL("""
     WITH made AS (
         INSERT INTO outbox.replay_chunk (replay_id, band, n, size, first_seq, seqs)
-        SELECT %(id)s, c.band, c.n, count(*), min(c.seq), array_agg(c.seq ORDER BY c.seq)
-          FROM ({cut}) c GROUP BY c.band, c.n
+        SELECT %(id)s, {band}, {n}, cardinality(c.seqs), c.seqs[1], c.seqs
+          FROM (SELECT p.strand, p.seqs,
+                       row_number() OVER (PARTITION BY p.strand ORDER BY p.seqs[1]) - 1 AS k
+                  FROM (SELECT a.strand, a.seqs[i + 1 : i + %(chunk_rows)s] AS seqs
+                          FROM (SELECT m.strand, array_agg(m.seq ORDER BY m.seq) AS seqs
+                                  FROM (SELECT {seq}, {strand} AS strand {matching}
+                                         LIMIT %(most)s) m
+                                 GROUP BY m.strand, m.seq >> 24) a,
+                               generate_series(0, cardinality(a.seqs) - 1, %(chunk_rows)s) i
+                        OFFSET 0) p) c  -- else whole strands would be sorted, not their pieces
         RETURNING size, seqs[size] AS last)
     SELECT coalesce(sum(size), 0)::bigint AS matched, count(*) AS chunks, max(last) AS upper_seq
       FROM made
 """)
-BY_KEY = sql.SQL("""
-    SELECT m.seq, m.band,
-           (row_number() OVER (PARTITION BY m.band ORDER BY m.seq) - 1) / %(chunk_rows)s AS n
-      FROM (SELECT {table}.seq, {band} AS band {matching} LIMIT %(most)s) m
-""")
-BY_SEQ = sql.SQL("""
-    SELECT m.seq, m.chunk %% %(bands)s AS band, m.chunk / %(bands)s AS n
-      FROM (SELECT m.seq, (row_number() OVER (ORDER BY m.seq) - 1) / %(chunk_rows)s AS chunk
-              FROM (SELECT {table}.seq {matching} LIMIT %(most)s) m) m
-""")
+BY_KEY = {"band": sql.SQL("c.strand"), "n": sql.SQL("c.k")}
+BY_SEQ = {"band": sql.SQL("c.k %% 64"), "n": sql.SQL("c.k / 64"), "strand": sql.SQL("0")}
 # As of today's ordering; the event is looked at only where the delivery is from before it.
 LANE = sql.SQL("""
     CASE WHEN d.lane >= 0 THEN d.lane
@@ -182,18 +180,15 @@ def plan(conn: Connection, settings: ReplaySettings, known: Known) -> int:
         values |= {
             "id": settings.id,
             "chunk_rows": found["chunk_rows"],
-            "bands": BANDS,
             # one more tells that it is too many, and all of them are not worth the time
             "most": None if most is None else most + 1,
             "by_key": known.ordered,
         }
         of_events = settings.action == "Backfill"
-        cut = (BY_KEY if known.ordered else BY_SEQ).format(
-            table=sql.SQL("e" if of_events else "d"),
-            band=LANE_OF_EVENT if of_events else LANE,
-            matching=source,
-        )
-        (made,) = fetch(conn, FREEZE.format(cut=cut), values)
+        lane = {"strand": LANE_OF_EVENT if of_events else LANE}
+        cut = {**lane, **BY_KEY} if known.ordered else BY_SEQ
+        seq = sql.SQL("e.seq" if of_events else "d.seq")
+        (made,) = fetch(conn, FREEZE.format(**cut, seq=seq, matching=source), values)
         if most is not None and made["matched"] > most:
             raise TooManyEvents(
                 f"more than {most} events match (maxEvents): nothing was changed; narrow the "
