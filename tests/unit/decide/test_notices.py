@@ -40,7 +40,7 @@ def test_a_pause_and_its_end_are_told() -> None:
     assert told(status(WELL, paused=True), status(WELL)) == [("Resumed", False)]
 
 
-def test_dead_letters_are_told_with_the_top_error_when_there_are_more() -> None:
+def test_ce_18_dead_letters_are_told_with_the_top_error_when_there_are_more() -> None:
     error = TopError(error_class="event", code="X", text="no such topic", count=2)
     two = status(seen(pod(report=report(dead=2, errors=[error])), deployment=deployment()))
     (notice,) = decide_notices(status(WELL), two, 1, 1, None)
