@@ -6,5 +6,6 @@ pytest_plugins = [
     "fixtures.topics",
     "fixtures.outbox",
     "fixtures.relays",
+    "fixtures.replays",
     "fixtures.suites",
 ]

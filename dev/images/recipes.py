@@ -52,7 +52,8 @@ def recipes(root: Path = ROOT) -> dict[str, Recipe]:
             *("spark", "outbox-spark", "spark_image/Dockerfile"),
             (
                 *(*python, f"{STEPS}/java", f"{STEPS}/spark"),
-                *(relay, "spark_image/outbox_spark", "spark_image/entrypoint"),
+                *(relay, "spark_image/outbox_spark"),
+                *("spark_image/entrypoint", "spark_image/replay.py"),
             ),
             *("about 3 minutes, 450 MB to download", 5),
         ),

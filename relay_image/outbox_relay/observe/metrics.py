@@ -13,6 +13,8 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 from prometheus_client.core import HistogramMetricFamily, Metric
 from prometheus_client.registry import Collector
 
+from outbox_relay.contract.report import Report
+
 SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 300)
 SIZES = (1, 2, 5, 10, 25, 50, 100, 250, 500, 1000, 2000, 5000, 10000)
 
@@ -89,3 +91,11 @@ class Metrics:
         self.lanes = Gauge(
             "outbox_lanes_held", "Lanes that this process may claim from", registry=r
         )
+
+    def show(self, report: Report) -> None:
+        """What the report tells anyway is not counted twice."""
+        if report.backlog is not None:
+            for state in ("pending", "claimed", "dead"):
+                self.backlog.labels(state).set(getattr(report.backlog, state))
+            self.oldest.set(report.backlog.oldest_pending_seconds)
+        self.ready.set(report.ready)

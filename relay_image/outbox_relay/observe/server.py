@@ -1,29 +1,43 @@
 """
 The one port: /healthz (the process is alive), /readyz (nothing stands in the way), /status (the
 report, as JSON) and /metrics. Everything is read-only; nothing here needs a credential.
+
+Of a relay and of a replay's driver alike: what is reported and measured is theirs to say.
 """
 
 import logging
 import threading
 from collections.abc import Callable
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Generic, Protocol, TypeVar
 
-from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
+from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, generate_latest
 
-from outbox_relay.contract.report import Report
+from outbox_relay.contract.report import ReportPart
 from outbox_relay.contract.settings import Http
 from outbox_relay.errors import SettingsError
 from outbox_relay.observe.health import Health
-from outbox_relay.observe.metrics import Metrics
 
 log = logging.getLogger("outbox.http")
 
 Page = tuple[int, str, bytes]
+R = TypeVar("R", bound=ReportPart)
+R_shown = TypeVar("R_shown", bound=ReportPart, contravariant=True)
 
 
-class Server:
+class Shown(Protocol[R_shown]):
+    """Metrics, some of which stand in the report."""
+
+    @property
+    def registry(self) -> CollectorRegistry: ...
+
+    def show(self, report: R_shown) -> None:
+        """Set what the report tells; called before each reading."""
+
+
+class Server(Generic[R]):
     def __init__(
-        self, settings: Http, health: Health, metrics: Metrics, report: Callable[[], Report]
+        self, settings: Http, health: Health, metrics: Shown[R], report: Callable[[], R]
     ) -> None:
         self._health, self._metrics, self._report = health, metrics, report
         pages: dict[str, Callable[[], Page]] = {
@@ -96,10 +110,5 @@ class Server:
         return 200, "application/json", body.encode() + b"\n"
 
     def _page_of_metrics(self) -> Page:
-        report = self._report()
-        if report.backlog is not None:
-            for state in ("pending", "claimed", "dead"):
-                self._metrics.backlog.labels(state).set(getattr(report.backlog, state))
-            self._metrics.oldest.set(report.backlog.oldest_pending_seconds)
-        self._metrics.ready.set(report.ready)
+        self._metrics.show(self._report())
         return 200, CONTENT_TYPE_LATEST, generate_latest(self._metrics.registry)

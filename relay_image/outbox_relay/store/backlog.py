@@ -186,6 +186,13 @@ def backlog(conn: Connection, relay_id: int, floor: int = 0) -> Backlog:
         )
 
 
+def oldest_pending_seconds(conn: Connection, relay_id: int) -> float:
+    """That of the backlog, alone."""
+    with translated(), conn.transaction():
+        conn.execute(BY_INDEX)
+        return _Look(conn, relay_id, 0).oldest()
+
+
 def published(conn: Connection, relay_id: int, unpublished: int) -> tuple[int, bool]:
     """How many are PUBLISHED, and whether that is a guess: whatever is not in another state."""
     with translated(), conn.transaction():

@@ -64,7 +64,15 @@ def test_the_model_needs_the_standard_library_alone() -> None:
     [
         ("relay", ["outbox_relay"]),
         ("operator", ["outbox_operator", "outbox_relay.contract", "outbox_relay.model"]),
-        ("spark", ["outbox_spark", "outbox_relay.contract", "outbox_relay.store"]),
+        (
+            "spark",
+            [
+                "outbox_spark",
+                "outbox_relay.contract",
+                "outbox_relay.store",
+                "outbox_relay.observe",
+            ],
+        ),
     ],
 )
 def test_a_program_starts_without_what_only_the_others_need(

@@ -113,7 +113,6 @@ CREATE FUNCTION outbox.choose_ordered(
     SET enable_seqscan = off SET enable_bitmapscan = off
     SET enable_hashjoin = off SET enable_mergejoin = off AS $$
 DECLARE
-    some_wait boolean;
     behind tid[];
     early tid[];
 BEGIN
@@ -148,8 +147,6 @@ BEGIN
     IF NOT FOUND THEN
         RETURN;
     END IF;
-    some_wait := EXISTS (SELECT 1 FROM outbox.delivery d
-                          WHERE d.relay_id = relay AND d.hold <> 'NONE' AND d.key_hash IS NOT NULL);
     WITH ready AS MATERIALIZED (
         SELECT d.ctid, d.seq, d.lane, d.key_hash, d.crashes, d.hold, d.bytes
           FROM outbox.delivery d
@@ -189,7 +186,11 @@ BEGIN
     ), barrier AS MATERIALIZED (  -- per key, the first that waits and is not among the candidates
         SELECT k.key_hash, w.seq
           FROM (SELECT DISTINCT c.key_hash FROM candidate c
-                 WHERE some_wait AND c.key_hash IS NOT NULL) k,
+                 WHERE c.key_hash IS NOT NULL
+                   -- asked once, and in this view of the database: an event that comes back while
+                   -- we look is either seen here, or its later ones were in flight before
+                   AND EXISTS (SELECT 1 FROM outbox.delivery o WHERE o.relay_id = relay
+                                  AND o.hold <> 'NONE' AND o.key_hash IS NOT NULL)) k,
                LATERAL (SELECT h.seq FROM outbox.delivery h
                          WHERE h.relay_id = relay AND h.key_hash = k.key_hash AND h.hold <> 'NONE'
                            AND h.seq NOT IN (SELECT due.seq FROM due)

@@ -1,0 +1,27 @@
+"""Metrics of a replay's driver: its report, for Prometheus."""
+
+from prometheus_client import CollectorRegistry, Gauge
+
+from outbox_relay.contract.replay import ReplayReport
+
+
+class Metrics:
+    def __init__(self) -> None:
+        self.registry = r = CollectorRegistry()
+        self._matched = Gauge("outbox_replay_matched", "Events in the frozen plan", registry=r)
+        self._replayed = Gauge(
+            "outbox_replay_replayed", "Events given back to the relay", registry=r
+        )
+        self._skipped = Gauge(
+            "outbox_replay_skipped", "Events left alone, by what they were", ["reason"], registry=r
+        )
+        self._rate = Gauge("outbox_replay_rate", "Events per second, of late", registry=r)
+        self._pace = Gauge("outbox_replay_pace", "Events per second that are allowed", registry=r)
+
+    def show(self, report: ReplayReport) -> None:
+        self._matched.set(report.matched or 0)
+        self._replayed.set(report.replayed)
+        for reason, count in report.skipped_because.items():
+            self._skipped.labels(reason).set(count)
+        self._rate.set(report.rate)
+        self._pace.set(report.pace or 0)

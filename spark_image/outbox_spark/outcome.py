@@ -1,0 +1,46 @@
+"""
+Outcomes: how the process ends, for the operator that decides about another attempt.
+
+Called by `__main__`. Pure.
+"""
+
+from outbox_relay.contract.replay import Exit
+from outbox_relay.errors import (
+    DatabaseMissing,
+    LoginRefused,
+    OutboxError,
+    Refused,
+    RelayUnknown,
+    RightMissing,
+    SchemaMissing,
+    SchemaOutdated,
+    SchemaTooNew,
+    SettingsError,
+    WrongPassword,
+)
+
+FINAL = (
+    SettingsError,
+    WrongPassword,
+    LoginRefused,
+    DatabaseMissing,
+    RightMissing,
+    SchemaMissing,
+    SchemaOutdated,
+    SchemaTooNew,
+    RelayUnknown,
+    Refused,
+)
+"""Another attempt would meet them again: a person must change something first."""
+ROTATED = (WrongPassword, LoginRefused)
+"""Once we were let in, these tell of credentials that were changed meanwhile: another attempt is
+given the new ones."""
+TOLD_TO_STOP = 143
+"""As a shell says it of a process that SIGTERM ended."""
+
+
+def exit_of(error: OutboxError, begun: bool) -> Exit:
+    """`begun`: the store had let us in."""
+    if isinstance(error, FINAL) and not (begun and isinstance(error, ROTATED)):
+        return Exit.FINAL
+    return Exit.AGAIN

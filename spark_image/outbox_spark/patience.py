@@ -1,0 +1,93 @@
+"""
+Patience: a connection that is opened anew, and a question asked again, while the store is away.
+
+Used by `driver` and `tasks`. What waiting does not mend (a wrong password, a missing right, a rule)
+is raised at once; what is asked must bear being asked twice, because the first answer may be lost.
+"""
+
+import logging
+import time
+from collections.abc import Callable
+from typing import TypeVar
+
+from outbox_relay.contract.settings import Store
+from outbox_relay.errors import DatabaseMissing, LoginRefused, StoreUnavailable, WrongPassword
+from outbox_relay.store.connection import Connection, connect
+
+log = logging.getLogger("outbox.replay")
+
+T = TypeVar("T")
+
+PATIENCE = 300.0
+"""Seconds: a failover, or a restart with its recovery."""
+SHORTEST, LONGEST = 0.2, 5.0
+"""Seconds between two tries; they double."""
+SHUT = (WrongPassword, LoginRefused, DatabaseMissing)
+"""It answers, and does not let us in: that will be the same in a minute."""
+
+
+class Patient:
+    """One connection to the store; not for several threads."""
+
+    def __init__(
+        self,
+        store: Store,
+        application: str,
+        *,
+        statement_timeout: float = 0.0,
+        patience: float = PATIENCE,
+        on_trouble: Callable[[StoreUnavailable], None] = lambda error: None,
+        on_answer: Callable[[], None] = lambda: None,
+        clock: Callable[[], float] = time.monotonic,
+        wait: Callable[[float], None] = time.sleep,
+    ) -> None:
+        self._store, self._application = store, application
+        self._statement_timeout = statement_timeout
+        self._patience = patience
+        self._on_trouble, self._on_answer = on_trouble, on_answer
+        self._clock, self._wait = clock, wait
+        self._conn: Connection | None = None
+
+    def ask(self, question: Callable[[Connection], T]) -> T:
+        """The store's answer; StoreUnavailable if there was none for so long."""
+        since: float | None = None
+        pause = SHORTEST
+        while True:
+            try:
+                answer = question(self._connection())
+            except StoreUnavailable as error:
+                self.close()
+                now = self._clock()
+                since = now if since is None else since
+                if isinstance(error, SHUT) or now - since >= self._patience:
+                    raise
+                log.warning("trying again: %s", error, extra={"happening": "unavailable"})
+                self._on_trouble(error)
+                self._wait(pause)
+                pause = min(LONGEST, 2 * pause)
+            else:
+                if since is not None:
+                    log.info("the store answers again", extra={"happening": "available"})
+                self._on_answer()
+                return answer
+
+    def close(self) -> None:
+        if self._conn is not None:
+            self._conn.close()
+            self._conn = None
+
+    def __enter__(self) -> "Patient":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def _connection(self) -> Connection:
+        if self._conn is None:
+            self._conn = connect(
+                self._store.dsn.read("store.dsn"),
+                self._application,
+                self._store.connect_timeout.total_seconds(),
+                self._statement_timeout,
+            )
+        return self._conn

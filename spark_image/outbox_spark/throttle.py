@@ -1,0 +1,37 @@
+"""
+The throttle: how many events may come back per second now, so that live ones do not wait for them.
+
+Called by `driver`, about once a second. Pure: how long live events wait is read by others, and the
+pace that is judged right here is kept to by the database, for all tasks together.
+"""
+
+from dataclasses import dataclass
+
+TOLERATED = 1.0
+"""Seconds that live events may wait in any case: below that it is the relay's own rhythm."""
+CRAWL = 0.01
+"""Share of the rate that is left at the least: a replay that stood still would tell nobody why."""
+GROWTH = 1.25
+"""A second without trouble allows a quarter more: back from half to all in three."""
+
+
+@dataclass(frozen=True)
+class Throttle:
+    rate: float
+    """What was asked for."""
+    usual: float
+    """Seconds that the oldest live event waited before the replay began."""
+    yields: bool = True
+
+    @property
+    def limit(self) -> float:
+        """Seconds that live events may wait beside the replay."""
+        return max(2 * self.usual, TOLERATED)
+
+    def next(self, pace: float, waited: float) -> float:
+        """The pace of the next second, from that of the last and how long live events waited."""
+        if not self.yields:
+            return self.rate
+        if waited > self.limit:
+            return max(pace / 2, self.rate * CRAWL, 1.0)
+        return min(pace * GROWTH, self.rate)

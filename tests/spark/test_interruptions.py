@@ -1,0 +1,106 @@
+"""A bulk replay that is stopped, killed or cut off from its database goes on where it was."""
+
+import pytest
+
+from fixtures.outbox import Outbox
+from fixtures.replays import ReplayProcess, StartReplay, make_dead
+from services import Postgres, wait_until
+
+pytestmark = [pytest.mark.pg, pytest.mark.timeout(300)]
+
+EVENTS = 4000
+MODERATE = {"eventsPerSecond": 1000, "yieldToLive": False}
+"""So that there is a middle to be interrupted in. Nothing publishes here, and all of it waits."""
+
+
+def midway(outbox: Outbox, replay: ReplayProcess) -> None:
+    def some() -> bool:
+        assert replay.running
+        return bool(
+            outbox.value("SELECT coalesce(sum(replayed), 0) >= 500 FROM outbox.replay_ledger")
+        )
+
+    wait_until(some, 120, "it is in the middle")
+
+
+def each_came_back_once(outbox: Outbox) -> None:
+    assert outbox.states() == {"PENDING": EVENTS}
+    done, chunks = outbox.sql(
+        "SELECT sum(replayed), count(*) = (SELECT count(*) FROM outbox.replay_chunk)"
+        " FROM outbox.replay_ledger"
+    )[0]
+    assert (done, chunks) == (EVENTS, True)
+
+
+def test_told_to_stop_it_stops_in_good_order_and_another_attempt_goes_on(
+    outbox: Outbox, start_replay: StartReplay
+) -> None:
+    make_dead(outbox, outbox.register(), EVENTS)
+    first = start_replay(outbox.dsn, rate=MODERATE)
+    midway(outbox, first)
+    assert first.stop(30) == 143
+    report = first.last_words
+    assert report.stage == "Stopped"
+    done = outbox.value("SELECT sum(replayed) FROM outbox.replay_ledger")
+    assert report.replayed == done  # nothing goes on behind its back
+    assert 0 < done < EVENTS
+    assert outbox.states() == {"PENDING": done, "DEAD": EVENTS - done}
+
+    second = start_replay(outbox.dsn, rate=MODERATE)
+    assert second.wait(180) == 0
+    assert second.last_words.replayed == EVENTS
+    each_came_back_once(outbox)
+    assert outbox.sql("SELECT action FROM outbox.audit ORDER BY id") == [
+        ("replay-begin",),
+        ("replay-stop",),
+        ("replay-end",),
+    ]
+
+
+def test_told_to_stop_while_the_store_is_away_it_does_not_wait_for_it(
+    outbox: Outbox, start_replay: StartReplay
+) -> None:
+    replay = start_replay("postgresql://nobody@127.0.0.1:1/nowhere")
+    wait_until(lambda: replay.happened("unavailable"), 120, "it waits for the store")
+    assert replay.get("/readyz")[0] == 503
+    assert replay.stop(10) == 143
+    assert replay.last_words.stage == "Stopped"
+
+
+def test_killed_midway_it_goes_on_where_it_was(outbox: Outbox, start_replay: StartReplay) -> None:
+    make_dead(outbox, outbox.register(), EVENTS)
+    first = start_replay(outbox.dsn, rate=MODERATE)
+    midway(outbox, first)
+    first.kill()
+    assert first.termination_message == ""
+    second = start_replay(outbox.dsn, rate=MODERATE)
+    assert second.wait(180) == 0
+    assert second.last_words.replayed == EVENTS
+    each_came_back_once(outbox)
+
+
+def test_two_drivers_at_once_do_it_once(outbox: Outbox, start_replay: StartReplay) -> None:
+    make_dead(outbox, outbox.register(), EVENTS)
+    both = [start_replay(outbox.dsn, rate=MODERATE) for _ in range(2)]
+    assert [replay.wait(180) for replay in both] == [0, 0]
+    assert [replay.last_words.replayed for replay in both] == [EVENTS, EVENTS]
+    each_came_back_once(outbox)
+
+
+def test_a_database_that_restarts_is_waited_for(
+    outbox: Outbox, postgres: Postgres, start_replay: StartReplay
+) -> None:
+    make_dead(outbox, outbox.register(), EVENTS)
+    replay = start_replay(outbox.dsn, rate=MODERATE)
+    midway(outbox, replay)
+    postgres.kill()
+    wait_until(lambda: replay.get("/readyz")[0] == 503, 20, "it notices")
+    assert replay.status()["message"].startswith("trying again")
+    postgres.start()
+    again = Outbox(outbox.dsn)
+    try:
+        assert replay.wait(180) == 0
+        assert replay.last_words.replayed == EVENTS
+        each_came_back_once(again)
+    finally:
+        again.close()

@@ -1,0 +1,100 @@
+"""What a person must change: it is said, nothing is changed, and no second attempt is asked for."""
+
+from pathlib import Path
+from typing import Any
+
+import psycopg
+import pytest
+from psycopg.conninfo import make_conninfo
+
+from fixtures.outbox import Outbox
+from fixtures.replays import ReplayProcess, StartReplay, deliveries, make_dead
+from outbox_relay.contract.replay import Exit
+from outbox_relay.store.migrate import migrate
+from services import Postgres, scratch
+
+pytestmark = [pytest.mark.pg, pytest.mark.timeout(300)]
+
+
+def refused(replay: ReplayProcess, reason: str, says: str) -> None:
+    assert replay.wait(120) == Exit.FINAL
+    report = replay.last_words
+    assert (report.stage, report.reason) == ("Failed", reason)
+    assert says in report.message
+    assert "Traceback" not in replay.log.read_text()
+    assert not replay.happened("engine-started")
+    assert replay.happened("failed")[0]["reason"] == reason
+
+
+@pytest.mark.parametrize(
+    ("settings", "reason", "says"),
+    [
+        ({"relay": "another"}, "RelayUnknown", "another"),
+        ({"select": {"errorMatches": "time(out"}}, "SelectionInvalid", "parentheses"),
+        ({"maxEvents": 99}, "TooManyEvents", "maxEvents"),
+    ],
+)
+def test_nothing_is_changed_by_what_cannot_be_done(
+    outbox: Outbox, start_replay: StartReplay, settings: dict[str, Any], reason: str, says: str
+) -> None:
+    make_dead(outbox, outbox.register(), 100)
+    before = deliveries(outbox)
+    refused(start_replay(outbox.dsn, master=None, **settings), reason, says)
+    assert deliveries(outbox) == before
+    assert outbox.value("SELECT count(*) FROM outbox.audit") == 0
+    assert outbox.value("SELECT count(*) FROM outbox.replay_chunk") == 0
+
+
+@pytest.mark.parametrize(
+    ("breakage", "reason"),
+    [
+        ("DROP SCHEMA outbox CASCADE", "SchemaMissing"),
+        ("DELETE FROM outbox.schema_version WHERE version > 1", "SchemaOutdated"),
+    ],
+)
+def test_a_schema_that_is_not_there_or_too_old_is_told_with_the_cure(
+    outbox: Outbox, start_replay: StartReplay, breakage: str, reason: str
+) -> None:
+    outbox.sql(breakage)
+    refused(start_replay(outbox.dsn, master=None), reason, "outbox-relay migrate")
+
+
+def test_a_user_without_rights_is_told_which_role_it_needs(
+    outbox: Outbox, postgres: Postgres, start_replay: StartReplay
+) -> None:
+    outbox.sql("DROP ROLE IF EXISTS nobody")
+    outbox.sql("CREATE ROLE nobody LOGIN")
+    outbox.register()
+    dsn = postgres.dsn(outbox.value("SELECT current_database()"), "nobody")
+    refused(start_replay(dsn, master=None), "PermissionDenied", "outbox_relay")
+    outbox.sql("DROP ROLE nobody")
+
+
+def test_a_wrong_password_and_a_missing_database_are_told(
+    tmp_path: Path, start_replay: StartReplay
+) -> None:
+    with scratch() as folder, Postgres(folder / "pg") as server:
+        migrate(server.create_database("shop"))
+        with psycopg.connect(server.dsn("shop"), autocommit=True) as conn:
+            conn.execute("CREATE ROLE relay LOGIN PASSWORD 'right' IN ROLE outbox_relay")
+        hba = server.data / "pg_hba.conf"
+        hba.write_text("host all relay 127.0.0.1/32 scram-sha-256\n" + hba.read_text())
+        server.restart()
+        wrong = make_conninfo(server.dsn("shop", "relay"), password="wrong-one")
+        replay = start_replay(wrong, master=None)
+        refused(replay, "WrongPassword", "password authentication failed")
+        assert "wrong-one" not in replay.log.read_text() + replay.termination_message
+        refused(start_replay(server.dsn("stock"), master=None), "DatabaseMissing", "stock")
+
+
+def test_settings_that_cannot_be_read_are_told_field_by_field(start_replay: StartReplay) -> None:
+    replay = start_replay("unused", rate={"eventsPerSecond": 0}, speed=3)
+    assert replay.wait(120) == Exit.FINAL
+    report = replay.last_words
+    assert (report.stage, report.reason) == ("Failed", "SettingsInvalid")
+    assert "rate.eventsPerSecond" in report.message
+    assert "speed" in report.message
+
+
+def test_a_dsn_that_nobody_gave_is_told(start_replay: StartReplay) -> None:
+    refused(start_replay("unused", store={"dsn": {"env": "NOT_SET"}}), "SettingsInvalid", "NOT_SET")

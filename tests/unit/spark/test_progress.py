@@ -1,0 +1,58 @@
+"""What a driver tells of itself while it works."""
+
+import pytest
+
+from outbox_spark.progress import Board, Speed, seconds_left
+
+
+def test_the_speed_is_not_known_at_the_first_look() -> None:
+    assert Speed().seen(100.0, 5000) == 0
+
+
+def test_what_an_earlier_attempt_did_is_no_speed_of_ours() -> None:
+    speed = Speed()
+    speed.seen(100.0, 5000)
+    assert speed.seen(102.0, 7000) == 1000
+
+
+def test_the_speed_is_that_of_late() -> None:
+    speed = Speed()
+    for second in range(60):
+        speed.seen(second, 1000 * second)
+    for second in range(60, 90):
+        found = speed.seen(second, 59_000)
+    assert found == 0
+
+
+def test_the_time_until_something_moves_at_all_does_not_count() -> None:
+    speed = Speed()
+    for second in range(12):
+        assert speed.seen(second, 5000) == 0
+    assert speed.seen(12.0, 5400) == 400
+
+
+def test_looks_that_are_far_apart_tell_a_speed_too() -> None:
+    speed = Speed()
+    speed.seen(0.0, 0)
+    speed.seen(100.0, 100)
+    assert speed.seen(200.0, 400) == pytest.approx(3)
+
+
+def test_how_long_it_takes_is_unknown_while_nothing_moves() -> None:
+    assert seconds_left(100, 0.0) is None
+    assert seconds_left(100, 50.0) == 2
+    assert seconds_left(0, 0.0) == 0
+
+
+def test_the_board_keeps_what_is_not_said_anew() -> None:
+    board = Board("shop/replay@12345678")
+    before = board.report()
+    board.say(stage="Running", matched=10)
+    board.say(replayed=5)
+    report = board.report()
+    assert (report.id, report.stage, report.matched, report.replayed) == (
+        *("shop/replay@12345678", "Running"),
+        *(10, 5),
+    )
+    assert report.observed_at >= before.observed_at
+    assert before.stage == "Starting"

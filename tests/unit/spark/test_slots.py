@@ -1,0 +1,26 @@
+"""How many tasks take chunks at the same time."""
+
+from outbox_spark.slots import room, tasks
+
+
+def test_where_the_driver_does_it_all_spark_knows_its_room() -> None:
+    assert room({"spark.master": "local[4]", "spark.executor.instances": "9"}, local=4) == 4
+
+
+def test_there_is_room_for_a_task_per_core_of_all_executors_that_were_asked_for() -> None:
+    conf = {"spark.master": "k8s://https://api", "spark.executor.instances": "3"}
+    assert room(conf, local=2) == 3
+    assert room({**conf, "spark.executor.cores": "4"}, local=2) == 12
+    assert room({**conf, "spark.executor.cores": "4", "spark.task.cpus": "2"}, local=2) == 6
+
+
+def test_as_many_tasks_as_there_is_room_for() -> None:
+    assert tasks(room=3, connections=16) == 3
+
+
+def test_the_connections_are_a_bound_whatever_room_there_is() -> None:
+    assert tasks(room=400, connections=16) == 16
+
+
+def test_one_task_at_the_least() -> None:
+    assert tasks(room=0, connections=16) == 1
