@@ -74,6 +74,15 @@ class Api:
     async def get(self, path: str, query: Mapping[str, str] | None = None) -> Body:
         return await self._request("GET", path, query)
 
+    async def find(self, path: str) -> Body | None:
+        """None: there is no such object, or no such kind."""
+        try:
+            return await self.get(path)
+        except ApiError as error:
+            if error.status == 404:
+                return None
+            raise
+
     async def get_metadata(self, path: str) -> Body | None:
         """Without the content: what a Secret holds never enters this process."""
         try:
