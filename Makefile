@@ -24,7 +24,7 @@ check: lint ## Format, lint, types, imports, unit tests: a minute
 
 test: lint ## Everything that `check` does, and all tests: real PostgreSQL, Kafka, Kubernetes, Spark
 	@dev/setup cluster
-	@$(bin)/python -m dev.cluster prepare
+	@$(bin)/python -m dev.cluster prepare --tests
 	@$(bin)/python -m dev.images
 	$(bin)/pytest -q
 

@@ -15,6 +15,7 @@ from fixtures.cluster import (
 )
 from fixtures.installation import installed
 from fixtures.shop import backends, shop
+from fixtures.spark_operator import spark_operator
 
 __all__ = [
     "backends",
@@ -27,6 +28,7 @@ __all__ = [
     "probe_image",
     "pytest_runtest_makereport",
     "shop",
+    "spark_operator",
 ]
 
 HERE = Path(__file__).parent
