@@ -1,5 +1,7 @@
 """An OutboxReplay from its dry run to its end, and what people see of it meanwhile."""
 
+from typing import Any
+
 import pytest
 
 from fixtures.replay_shop import Replays
@@ -7,7 +9,7 @@ from fixtures.shop import Shop
 
 pytestmark = pytest.mark.timeout(300)
 
-LOCAL = {"engine": "Job", "executor": {"instances": 0}}
+LOCAL: dict[str, Any] = {"engine": "Job", "executor": {"instances": 0}}
 """The driver does it all: a few seconds less than with executors."""
 
 

@@ -1,5 +1,7 @@
 """A replay as a SparkApplication, by Kubeflow's Spark operator without its webhook."""
 
+from typing import Any
+
 import pytest
 
 from fixtures.replay_shop import Replays
@@ -8,7 +10,7 @@ from fixtures.spark_operator import GROUP
 
 pytestmark = [pytest.mark.timeout(400), pytest.mark.usefixtures("spark_operator")]
 
-SMALL = {"memory": "512Mi"}
+SMALL: dict[str, Any] = {"memory": "512Mi"}
 
 
 def test_where_there_is_a_spark_operator_it_is_the_engine(shop: Shop) -> None:
