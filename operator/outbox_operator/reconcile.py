@@ -92,8 +92,11 @@ class Reconciler:
             outcome = "done"
             return again
         except ApiError as error:
-            if error.status in (404, 409):  # gone or changed meanwhile: the watch will tell
+            if error.status in (404, 409):  # gone or changed meanwhile
                 outcome = "outdated"
+            if error.is_absence:
+                self._gone(key, body)
+                return None
             self._complain(
                 key, str(error), logging.INFO if outcome == "outdated" else logging.WARNING
             )
@@ -111,6 +114,12 @@ class Reconciler:
             raise
         finally:
             self._metrics.looked(kind, outcome, time.monotonic() - start)
+
+    def _gone(self, key: Key, body: Body) -> None:
+        """Kopf does not tell of what was deleted while it could not watch; it does tell of another
+        one of that name, which is not forgotten."""
+        if self._bodies.get(key) is body:
+            self.seen(key, None)
 
     def _complain(self, key: Key, why: str, level: int) -> None:
         kind, namespace, name = key
@@ -138,6 +147,9 @@ class Reconciler:
         replicas, scaled = self._replicas(relay, seen, remembered, now)
         children = self._children(relay, seen, remembered, replicas)
 
+        if lacks(seen, children) and not await self._gatherer.is_there(RELAYS, relay):
+            self._gone(key, body)  # children of a dead owner would be removed, and made again
+            return None
         refusals = await self._writer.apply(relay, children.wanted, seen)
         await self._writer.remove(relay, children.unwanted, seen)
         seen = replace(seen, refusals=refusals)
@@ -219,6 +231,11 @@ class Reconciler:
         await self._writer.report(REPLAYS, replay, written(status), body.get("status") or {})
         self._metrics.judged(key, {c.type: c.status for c in status.conditions})
         return None
+
+
+def lacks(seen: Seen, children: Children) -> bool:
+    """Whether one of them is still to be made."""
+    return any(seen.child(c["kind"], c["metadata"]["name"]) is None for c in children.wanted)
 
 
 def written(status: Any) -> dict[str, Any]:

@@ -4,9 +4,9 @@ import asyncio
 import time
 from collections.abc import Mapping
 
-from outbox_operator.cluster.api import Api, Body
+from outbox_operator.cluster.api import Api, ApiError, Body
 from outbox_operator.cluster.informer import Informers, Owner
-from outbox_operator.cluster.kinds import CHILDREN, PODS, SECRETS
+from outbox_operator.cluster.kinds import CHILDREN, PODS, SECRETS, Kind
 from outbox_operator.cluster.reports import Reporters
 from outbox_operator.resources.objects import Resource
 from outbox_operator.resources.relay import OutboxRelay
@@ -44,6 +44,18 @@ class Gatherer:
             retiring=[Pod.of(b, None) for b in bodies if component(b) == "retire"],
             secrets=seen_secrets,
         )
+
+    async def is_there(self, kind: Kind, resource: Resource) -> bool:
+        """That very one, and not another of its name."""
+        try:
+            found = await self._api.get(
+                kind.path(resource.metadata.namespace, resource.metadata.name)
+            )
+        except ApiError as error:
+            if error.is_absence:
+                return False
+            raise
+        return bool(found["metadata"]["uid"] == resource.metadata.uid)
 
     def children(self, resource: Resource) -> Mapping[tuple[str, str], Body]:
         owner = (resource.metadata.namespace, resource.metadata.name)

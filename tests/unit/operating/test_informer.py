@@ -2,7 +2,7 @@
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -11,6 +11,7 @@ import pytest
 from aiohttp import web
 from kubernetes.aio import client
 
+from fixtures.answering import Handler, answering
 from outbox_operator.cluster.api import Api, ApiError, Unreachable
 from outbox_operator.cluster.client import differs
 from outbox_operator.cluster.informer import Informer, Owner
@@ -19,25 +20,6 @@ from outbox_operator.program import Operator
 from outbox_operator.settings import OperatorSettings
 
 CONFIG_MAPS = CHILDREN["ConfigMap"]
-Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
-
-
-@asynccontextmanager
-async def answering(handler: Handler) -> AsyncIterator[Api]:
-    app = web.Application()
-    app.router.add_route("*", "/{path:.*}", handler)
-    runner = web.AppRunner(app, access_log=None, shutdown_timeout=0.1)
-    await runner.setup()
-    site = web.TCPSite(runner, "127.0.0.1", 0)
-    await site.start()
-    settings = client.Configuration()
-    settings.host = f"http://127.0.0.1:{runner.addresses[0][1]}"
-    api = Api(client.ApiClient(settings))
-    try:
-        yield api
-    finally:
-        await api.close()
-        await runner.cleanup()
 
 
 def config_map(name: str, version: int, owner: str = "orders") -> dict[str, Any]:
