@@ -8,7 +8,7 @@ work or damps: after a restart of the operator everything is found again in the 
 import logging
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any
 
@@ -150,9 +150,9 @@ class Reconciler:
         if lacks(seen, children) and not await self._gatherer.is_there(RELAYS, relay):
             self._gone(key, body)  # children of a dead owner would be removed, and made again
             return None
-        refusals = await self._writer.apply(relay, children.wanted, seen)
+        asked = asked_replicas(relay, seen)
+        seen = await self._writer.apply(relay, children.wanted, seen)
         await self._writer.remove(relay, children.unwanted, seen)
-        seen = replace(seen, refusals=refusals)
         finalizers = decide_finalizers(relay, seen)
         if finalizers != list(relay.metadata.finalizers):
             await self._writer.hold(RELAYS, relay, finalizers)
@@ -160,9 +160,7 @@ class Reconciler:
                 return None  # it is gone: there is nobody left to report to
 
         status = decide_status(relay, seen, replicas, scaled, now)
-        notices = decide_notices(
-            relay.status, status, asked_replicas(relay, seen), replicas, scaled
-        )
+        notices = decide_notices(relay.status, status, asked, replicas, scaled)
         fresh, remembered.told = damped(notices, remembered.told, now)
         for notice in fresh:
             await self._writer.tell(

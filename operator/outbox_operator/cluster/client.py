@@ -7,6 +7,7 @@ else owns is never touched.
 
 import logging
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from datetime import datetime
 from typing import Any
 
@@ -29,7 +30,10 @@ class Writer:
         Comparing costs more than all else of a look; and what the server spells in another way than
         we do looks different for ever: it is written once."""
 
-    async def apply(self, resource: Resource, wanted: Iterable[Body], seen: Seen) -> list[Refusal]:
+    async def apply(self, resource: Resource, wanted: Iterable[Body], seen: Seen) -> Seen:
+        """What is seen now: children as they were just written, and those that were refused. Who
+        judged by what was there before would take a change for done that has only begun."""
+        children = dict(seen.children)
         refusals: list[Refusal] = []
         for child in wanted:
             kind, name = child["kind"], child["metadata"]["name"]
@@ -37,20 +41,23 @@ class Writer:
             if live is None and would_use_anothers(child, refusals):
                 continue
             try:
-                refusal = await self._apply_one(resource, child, live)
+                done = await self._apply_one(resource, child, live)
             except ApiError as error:
                 if error.status >= 500 or error.status == 429:
                     raise
-                refusal = Refusal(
+                done = Refusal(
                     kind, name, str(error), leaving="NamespaceTerminating" in error.causes
                 )
-            if refusal:
-                refusals.append(refusal)
-        return refusals
+            if isinstance(done, Refusal):
+                refusals.append(done)
+            elif done is not None:
+                children[kind, name] = done
+        return replace(seen, children=children, refusals=refusals)
 
     async def _apply_one(
         self, resource: Resource, child: Body, live: Mapping[str, Any] | None
-    ) -> Refusal | None:
+    ) -> Body | Refusal | None:
+        """As it was written; None: there was nothing to write."""
         kind = CHILDREN[child["kind"]]
         name = child["metadata"]["name"]
         path = kind.path(resource.metadata.namespace, name)
@@ -81,7 +88,7 @@ class Writer:
             name,
             extra={"happening": "apply", **_names(resource)},
         )
-        return None
+        return done
 
     async def remove(
         self, resource: Resource, unwanted: Iterable[tuple[str, str]], seen: Seen

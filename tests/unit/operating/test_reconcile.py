@@ -1,4 +1,4 @@
-"""What becomes of a resource that was deleted while nobody watched."""
+"""One look at a resource, with an API server that says what a test wants."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -10,6 +10,7 @@ from aiohttp import web
 
 from fixtures.answering import Handler, answering
 from fixtures.made_resources import relay_body, replay_body
+from fixtures.made_seen import deployment, pod, seen
 from outbox_operator.cluster.api import ApiError
 from outbox_operator.cluster.client import Writer
 from outbox_operator.cluster.gather import Gatherer
@@ -18,8 +19,13 @@ from outbox_operator.cluster.kinds import RELAYS
 from outbox_operator.cluster.reports import Reporters
 from outbox_operator.metrics import Metrics
 from outbox_operator.reconcile import Reconciler
+from outbox_operator.resources.relay import OutboxRelay
+from outbox_operator.seen import Seen
 from outbox_operator.settings import OperatorSettings
 
+DEPLOYMENT = deployment()
+WRITTEN = {"resourceVersion": "2", "generation": 2}
+"""Of a Deployment whose controller has only seen the first."""
 NOT_FOUND = {"reason": "NotFound", "message": "there is none"}
 
 
@@ -29,26 +35,53 @@ class Server:
     def __init__(self, relay: dict[str, Any] | None) -> None:
         self.relay = relay
         self.written: list[str] = []
+        self.status: dict[str, Any] = {}
 
     async def answer(self, request: web.Request) -> web.Response:
         if request.method != "GET":
             self.written.append(request.path)
+        if request.path.endswith("/status"):
+            self.status = (await request.json())["status"]
         if f"/{RELAYS.plural}/" in request.path and self.relay is not None:
             return web.json_response(self.relay)
         if request.method == "PATCH" and "outbox.dev" not in request.path:
-            return web.json_response({"metadata": {"resourceVersion": "1"}})
+            return web.json_response({**DEPLOYMENT, "metadata": WRITTEN})
         return web.json_response(NOT_FOUND, status=404)
 
 
 @asynccontextmanager
-async def reconciling(handler: Handler) -> AsyncIterator[Reconciler]:
+async def reconciling(
+    handler: Handler, kind: type[Gatherer] = Gatherer
+) -> AsyncIterator[Reconciler]:
     async with answering(handler) as api:
         reporters = Reporters()
-        gatherer = Gatherer(api, Informers(api, (), (), lambda _: None), reporters, 60)
+        gatherer = kind(api, Informers(api, (), (), lambda _: None), reporters, 60)
         try:
             yield Reconciler(OperatorSettings(), gatherer, Writer(api), Metrics())
         finally:
             await reporters.close()
+
+
+class Settled(Gatherer):
+    """Of a relay whose pods are as they were asked for, before it was changed."""
+
+    async def relay(self, relay: OutboxRelay) -> Seen:
+        before = {**DEPLOYMENT, "metadata": {"name": "orders-relay", "resourceVersion": "1"}}
+        return seen(pod(), deployment=before)
+
+
+def test_a_change_that_was_just_written_is_not_yet_carried_out() -> None:
+    server = Server(relay_body())
+    key = (RELAYS.name, "shop", "orders")
+
+    async def test() -> None:
+        async with reconciling(server.answer, Settled) as reconciler:
+            reconciler.seen(key, relay_body(batchSize=100))
+            await reconciler.look(key)
+
+    asyncio.run(test())
+    progressing = {c["type"]: c["status"] for c in server.status["conditions"]}["Progressing"]
+    assert progressing == "True"
 
 
 @pytest.mark.parametrize("now", [None, "another"])
