@@ -57,7 +57,7 @@ class Operator:
         replays = ReplayReconciler(
             self._settings, ReplayGatherer(api, informers, reporters, secrets), writer, metrics
         )
-        gatherer = Gatherer(informers, reporters, secrets)
+        gatherer = Gatherer(api, informers, reporters, secrets)
         reconciler = self._reconciler = Reconciler(
             self._settings, gatherer, writer, metrics, replays
         )

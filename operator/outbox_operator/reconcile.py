@@ -8,7 +8,7 @@ work or damps: after a restart of the operator everything is found again in the 
 
 import logging
 import time
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 
 from pydantic import ValidationError
@@ -99,8 +99,11 @@ class Reconciler:
             outcome = "done"
             return again
         except ApiError as error:
-            if error.status in (404, 409):  # gone or changed meanwhile: the watch will tell
+            if error.status in (404, 409):  # gone or changed meanwhile
                 outcome = "outdated"
+            if error.is_absence:
+                self._gone(key, body)
+                return None
             self._complain(
                 key, str(error), logging.INFO if outcome == "outdated" else logging.WARNING
             )
@@ -118,6 +121,12 @@ class Reconciler:
             raise
         finally:
             self._metrics.looked(kind, outcome, time.monotonic() - start)
+
+    def _gone(self, key: Key, body: Body) -> None:
+        """Kopf does not tell of what was deleted while it could not watch; it does tell of another
+        one of that name, which is not forgotten."""
+        if self._bodies.get(key) is body:
+            self.seen(key, None)
 
     def _complain(self, key: Key, why: str, level: int) -> None:
         kind, namespace, name = key
@@ -145,9 +154,12 @@ class Reconciler:
         replicas, scaled = self._replicas(relay, seen, remembered, now)
         children = self._children(relay, seen, remembered, replicas)
 
-        refusals = await self._writer.apply(relay, children.wanted, seen)
+        if lacks(seen, children) and not await self._gatherer.is_there(RELAYS, relay):
+            self._gone(key, body)  # children of a dead owner would be removed, and made again
+            return None
+        asked = asked_replicas(relay, seen)
+        seen = await self._writer.apply(relay, children.wanted, seen)
         await self._writer.remove(relay, children.unwanted, seen)
-        seen = replace(seen, refusals=refusals)
         finalizers = decide_finalizers(relay, seen)
         if finalizers != list(relay.metadata.finalizers):
             await self._writer.hold(RELAYS, relay, finalizers)
@@ -155,9 +167,7 @@ class Reconciler:
                 return None  # it is gone: there is nobody left to report to
 
         status = decide_status(relay, seen, replicas, scaled, now)
-        notices = decide_notices(
-            relay.status, status, asked_replicas(relay, seen), replicas, scaled
-        )
+        notices = decide_notices(relay.status, status, asked, replicas, scaled)
         fresh, remembered.told = damped(notices, remembered.told, now)
         for notice in fresh:
             await self._writer.tell(
@@ -227,3 +237,8 @@ def is_news(before: Body | None, body: Body) -> bool:
     return before is None or any(
         before["metadata"].get(name) != body["metadata"].get(name) for name in names
     )
+
+
+def lacks(seen: Seen, children: Children) -> bool:
+    """Whether one of them is still to be made."""
+    return any(seen.child(c["kind"], c["metadata"]["name"]) is None for c in children.wanted)

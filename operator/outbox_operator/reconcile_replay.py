@@ -23,7 +23,6 @@ from outbox_operator.decide.replay_status import decide_invalid_replay, decide_r
 from outbox_operator.metrics import Metrics
 from outbox_operator.resources.objects import Resource
 from outbox_operator.resources.replay import OutboxReplay, ReplayStatus
-from outbox_operator.seen import Refusal
 from outbox_operator.seen_replay import ReplaySeen
 from outbox_operator.settings import OperatorSettings
 from outbox_relay.contract.settings import explain
@@ -79,7 +78,7 @@ class ReplayReconciler:
         seen = await self._gatherer.replay(replay)
         step = decide_step(replay, seen, now)
         children = decide_replay_children(replay, seen, step, self._settings)
-        seen = replace(seen, refusals=await self._take(replay, children, seen))
+        seen = await self._take(replay, children, seen)
         status = decide_replay_status(replay, step, seen.refusals, now)
         await self._tell(replay, remembered, status, now)
         await self._writer.report(REPLAYS, replay, status.written(), body.get("status") or {})
@@ -89,13 +88,13 @@ class ReplayReconciler:
 
     async def _take(
         self, replay: OutboxReplay, children: ReplayChildren, seen: ReplaySeen
-    ) -> list[Refusal]:
-        refusals = await self._writer.apply(replay, children.wanted, seen)
+    ) -> ReplaySeen:
+        seen = await self._writer.apply(replay, children.wanted, seen)
         await self._writer.remove(replay, children.unwanted, seen)
-        if children.attempt is not None and not refusals:
+        if children.attempt is not None and not seen.refusals:
             refusal = await self._writer.create(replay, children.attempt)
-            refusals = [refusal] if refusal else []
-        return refusals
+            seen = replace(seen, refusals=[refusal] if refusal else [])
+        return seen
 
     async def _tell(
         self, replay: OutboxReplay, remembered: Remembered, status: ReplayStatus, now: datetime

@@ -34,6 +34,12 @@ class ApiError(Exception):
         self.reason = reason
         self.causes = causes
 
+    @property
+    def is_absence(self) -> bool:
+        """There is no such object. A 404 that gives no reason is about the path: the definition is
+        missing, or the server has only just started."""
+        return self.status == 404 and self.reason == "NotFound"
+
     @classmethod
     def of(cls, status: int, content: bytes) -> "ApiError":
         try:

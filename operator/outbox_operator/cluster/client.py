@@ -8,14 +8,17 @@ else owns is never touched.
 
 import logging
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from datetime import datetime
-from typing import Any
+from typing import Any, TypeVar
 
 from outbox_operator.cluster.api import Api, ApiError, Body
 from outbox_operator.cluster.gather import is_owned
 from outbox_operator.cluster.kinds import CHILDREN, EVENTS, Kind
 from outbox_operator.resources.objects import API_VERSION, Resource
 from outbox_operator.seen import Refusal, Surroundings
+
+Around = TypeVar("Around", bound=Surroundings)
 
 log = logging.getLogger("outbox.operator")
 
@@ -30,9 +33,10 @@ class Writer:
         Comparing costs more than all else of a look; and what the server spells in another way than
         we do looks different for ever: it is written once."""
 
-    async def apply(
-        self, resource: Resource, wanted: Iterable[Body], seen: Surroundings
-    ) -> list[Refusal]:
+    async def apply(self, resource: Resource, wanted: Iterable[Body], seen: Around) -> Around:
+        """What is seen now: children as they were just written, and those that were refused. Who
+        judged by what was there before would take a change for done that has only begun."""
+        children = dict(seen.children)
         refusals: list[Refusal] = []
         for child in wanted:
             kind, name = child["kind"], child["metadata"]["name"]
@@ -40,16 +44,19 @@ class Writer:
             if live is None and would_use_anothers(child, refusals):
                 continue
             try:
-                refusal = await self._apply_one(resource, child, live)
+                done = await self._apply_one(resource, child, live)
             except ApiError as error:
-                refusal = refusal_of(kind, name, error)
-            if refusal:
-                refusals.append(refusal)
-        return refusals
+                done = refusal_of(kind, name, error)
+            if isinstance(done, Refusal):
+                refusals.append(done)
+            elif done is not None:
+                children[kind, name] = done
+        return replace(seen, children=children, refusals=refusals)
 
     async def _apply_one(
         self, resource: Resource, child: Body, live: Mapping[str, Any] | None
-    ) -> Refusal | None:
+    ) -> Body | Refusal | None:
+        """As it was written; None: there was nothing to write."""
         kind = CHILDREN[child["kind"]]
         name = child["metadata"]["name"]
         path = kind.path(resource.metadata.namespace, name)
@@ -80,7 +87,7 @@ class Writer:
             name,
             extra={"happening": "apply", **_names(resource)},
         )
-        return None
+        return done
 
     async def create(self, resource: Resource, child: Body) -> Refusal | None:
         """Once: what is there already is left as it is."""

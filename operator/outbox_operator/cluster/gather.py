@@ -3,9 +3,9 @@
 import asyncio
 from collections.abc import Mapping
 
-from outbox_operator.cluster.api import Body
+from outbox_operator.cluster.api import Api, ApiError, Body
 from outbox_operator.cluster.informer import Informers, Owner
-from outbox_operator.cluster.kinds import CHILDREN, PODS
+from outbox_operator.cluster.kinds import CHILDREN, PODS, Kind
 from outbox_operator.cluster.reports import Reporters
 from outbox_operator.cluster.secrets import Secrets
 from outbox_operator.resources.objects import Resource
@@ -16,7 +16,10 @@ from outbox_relay.contract.report import Report
 
 
 class Gatherer:
-    def __init__(self, informers: Informers, reporters: Reporters, secrets: Secrets) -> None:
+    def __init__(
+        self, api: Api, informers: Informers, reporters: Reporters, secrets: Secrets
+    ) -> None:
+        self._api = api
         self._informers = informers
         self._reporters = reporters
         self._secrets = secrets
@@ -34,6 +37,17 @@ class Gatherer:
             retiring=[Pod.of(b, None) for b in bodies if component(b) == "retire"],
             secrets=seen_secrets,
         )
+
+    async def is_there(self, kind: Kind, resource: Resource) -> bool:
+        """That very one, and not another of its name."""
+        meta = resource.metadata
+        try:
+            found = await self._api.get(kind.path(meta.namespace, meta.name))
+        except ApiError as error:
+            if error.is_absence:
+                return False
+            raise
+        return bool(found["metadata"]["uid"] == meta.uid)
 
 
 def owner(resource: Resource) -> Owner:
