@@ -1,6 +1,6 @@
 # One command each; CI calls the same. Needs only Debian with make and python3.
 .DEFAULT_GOAL := help
-.PHONY: help dev format lint check test images cluster cluster-down shell demo docs bench bench-peers bench-operator clean
+.PHONY: help dev format lint check test images cluster cluster-down shell demo docs bench bench-peers bench-operator bench-replay clean
 bin := .venv/bin
 
 help: ## Show this
@@ -60,6 +60,9 @@ bench-peers: dev ## The same work done by other relays, with ratios
 
 bench-operator: dev ## Five hundred relays on one operator
 	$(bin)/python -m bench.operator_scale
+
+bench-replay: dev ## Bulk replay: rows per second, and what live traffic feels of it
+	$(bin)/python -m bench.replay
 
 clean: ## Remove the Python environment and all caches of this folder
 	rm -rf .venv .hypothesis .import_linter_cache .mypy_cache .pytest_cache .ruff_cache build dist

@@ -8,7 +8,7 @@ seconds at the rate itself are cut off.
 
 import time
 from array import array
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
 from multiprocessing import get_context
@@ -55,23 +55,47 @@ class Steady:
         }
 
 
-def steady(lab: Lab, system: System, rate: float, seconds: float, keys: int) -> Steady:
-    with lab.site(system.flavour) as site:
+Beside = Callable[[Site], Callable[[], None]]
+
+
+def nothing(site: Site) -> Callable[[], None]:
+    return lambda: None
+
+
+def steady(
+    lab: Lab,
+    system: System,
+    rate: float,
+    seconds: float,
+    keys: int,
+    *,
+    template: str | None = None,
+    beside: Beside = nothing,
+) -> Steady:
+    """`beside` starts something that goes on meanwhile; what it returns ends it."""
+    with lab.site(system.flavour, template) as site:
         system.set_up(site)
         meter = Meter(site)
         try:
             system.start()
             system.load(WARM_UP_EVENTS, keys)
             wait_for(system, site, WARM_UP_EVENTS)
-            return _steady(system, site, meter, rate, seconds, keys)
+            return _steady(system, site, meter, rate, seconds, keys, beside)
         finally:
             system.stop()
             meter.close()
 
 
 def _steady(
-    system: System, site: Site, meter: Meter, rate: float, seconds: float, keys: int
+    system: System,
+    site: Site,
+    meter: Meter,
+    rate: float,
+    seconds: float,
+    keys: int,
+    beside: Beside,
 ) -> Steady:
+    end = beside(site)
     cut = int(WARM_UP_SECONDS * rate)
     events = cut + int(seconds * rate)
     begin = time.monotonic_ns() + 3_000_000_000  # two interpreters start until then
@@ -89,6 +113,7 @@ def _steady(
         _sleep_until(begin + int(events / rate * 1e9))
         after = meter.read(system.pids)
         committed, received = sending.result(), receiving.result()
+    end()
     latencies = _latencies(committed[cut:], received[cut:])
     return Steady(
         rate=(events - cut - 1) / (max(committed[cut:]) - min(committed[cut:])) * 1e9,

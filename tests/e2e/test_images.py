@@ -244,7 +244,7 @@ def test_images_are_pushed_to_a_registry(images: dict[str, Image], tmp_path: Pat
 OWN = {
     "relay": {"outbox_relay.cli.main", "psycopg", "confluent_kafka", "prometheus_client", "yaml"},
     "operator": {"outbox_operator", "outbox_relay.contract.settings", "kopf", "kubernetes"},
-    "spark": {"outbox_spark", "outbox_relay.store.connection", "psycopg", "pyspark.sql"},
+    "spark": {"outbox_spark.__main__", "psycopg", "prometheus_client", "pyspark.sql"},
 }
 OTHERS = {
     "relay": {"outbox_operator", "outbox_spark", "kopf", "kubernetes", "pyspark"},
@@ -501,6 +501,33 @@ def test_spark_runs_a_driver_as_the_scheduler_starts_it(
     assert "tasks [(0, 65532), (1, 65532), (4, 65532), (9, 65532)]" in done.stdout
     assert "counts [143, 143, 143, 143, 143, 143, 142]" in done.stdout
     assert time.monotonic() - begin < 90
+
+
+def test_spark_runs_the_replay_and_lets_it_hear_that_it_is_to_stop(
+    root_of: Callable[[str], Root], volume: Path
+) -> None:
+    root, log, tmp, etc = root_of("spark"), volume / "log", volume / "tmp", volume / "etc"
+    etc.mkdir()
+    tmp.mkdir()
+    replay = {"id": "shop/again@1", "relay": "orders", "reason": "a test", "http": {"port": 0}}
+    (etc / "replay.json").write_text(json.dumps(replay))
+    (tmp / "last-words").touch(mode=0o666)
+    (tmp / "last-words").chmod(0o666)
+    with running(
+        *(root, "driver", "--master", "local[1]", "local:///opt/spark/replay.py"),
+        log=log,
+        environ={
+            "OUTBOX_DSN": "postgresql://nobody@127.0.0.1:1/nowhere",
+            "OUTBOX_TERMINATION_LOG": "/tmp/last-words",
+            "SPARK_DRIVER_BIND_ADDRESS": "127.0.0.1",
+        },
+        volumes={"/etc/outbox/replay": etc, "/tmp": tmp},
+    ) as process:
+        wait_until(lambda: "trying again" in log.read_text(), 60, "it asks for its database")
+        root.signal(process, signal.SIGTERM)
+        assert process.wait(20) == 143, log.read_text()
+    words = json.loads((tmp / "last-words").read_text())
+    assert (words["id"], words["stage"]) == ("shop/again@1", "Stopped")
 
 
 def test_spark_starts_an_executor_as_the_scheduler_asks(
