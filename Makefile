@@ -43,7 +43,7 @@ cluster-down: ## Take it down, leaving nothing behind
 shell: ## A shell with kubectl, helm and KUBECONFIG for it
 	@python3 -m dev.cluster shell
 
-demo: ## See it once, on a real cluster: orders, events, a killed pod, nothing lost, a dead event
+demo: ## See it once, on a real cluster: orders, a killed pod, nothing lost, a dead event brought back
 	@dev/setup cluster
 	@$(bin)/python -m dev.demo
 
