@@ -67,6 +67,8 @@ def executors_conf(
         **replay.spec.spark_conf,
         **FEW_RIGHTS,
         "spark.dynamicAllocation.enabled": "false",
+        # The first executor begins, and the others join in when they have come.
+        "spark.scheduler.minRegisteredResourcesRatio": "0",
         "spark.driver.memoryOverheadFactor": str(OVERHEAD),
         "spark.executor.memoryOverheadFactor": str(OVERHEAD),
         "spark.kubernetes.executor.podNamePrefix": attempt_name(replay, attempt),

@@ -154,7 +154,7 @@ def _end_of_job(name: str, status: Body) -> End | None:
         if condition["type"] == "Complete":
             return End(at, Over("Done", Finding(Reason.SUCCEEDED, f"Job {name} is complete")))
         why = condition.get("message", "")
-        told = f"Job {name} failed and its pod is gone: {why}"
+        told = f"the pod of Job {name} is gone ({why})"
         return End(at, Over("Lost", Finding(Reason.DRIVER_LOST, told)))
     return None
 

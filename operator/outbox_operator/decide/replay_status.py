@@ -27,11 +27,11 @@ from outbox_operator.decide.replay import (
     Wait,
 )
 from outbox_operator.resources.conditions import Condition, Reason, ReplayCondition, carried_over
-from outbox_operator.resources.replay import OutboxReplay, ReplayStatus
+from outbox_operator.resources.replay import OutboxReplay, Phase, ReplayStatus
 from outbox_operator.seen import Refusal, Surroundings
 from outbox_relay.contract.replay import ReplayReport
 
-STAGES = {"Starting": "Planning", "Planning": "Planning", "Running": "Running"}
+STAGES: dict[str, Phase] = {"Starting": "Planning", "Planning": "Planning", "Running": "Running"}
 """Of the driver, as phases."""
 NEARLY = timedelta(seconds=10)
 """An end is told so exactly; else every look would write another one."""
@@ -101,10 +101,12 @@ def _fields(replay: OutboxReplay, step: Step, now: datetime) -> tuple[Fields, Fi
             }
             return started, Finding(Reason.PENDING, f"{engine} {name} was made")
         case Follow(Going(report, finding)):
-            phase = STAGES.get(report.stage if report else "", before.phase) or "Planning"
-            if phase == "Pending":
-                phase = "Planning"
-            told = report.message if report else before.message or ""
+            if report is not None:
+                phase, told = STAGES.get(report.stage, "Running"), report.message
+            elif before.phase is not None and before.phase in STAGES.values():
+                phase, told = before.phase, before.message or ""  # it is silent for a moment
+            else:
+                phase, told = "Planning", f"the driver of {before.application} starts"
             shown = _figures(before, report, now) | {"phase": phase}
             return shown, finding or Finding(phase, told)
         case Follow(starting):
@@ -112,9 +114,10 @@ def _fields(replay: OutboxReplay, step: Step, now: datetime) -> tuple[Fields, Fi
             finding = starting.finding or Finding(Reason.PENDING, told)
             return {"phase": before.phase, **idle}, finding
         case Retry(over, failures, at):
+            what = "was stopped" if over.verdict == "Stopped" else "failed"
             told = (
-                f"attempt {before.attempts} of {before.application}: {over.finding.message}; "
-                f"the next one begins at {at:%H:%M:%S} UTC and goes on where it ended"
+                f"attempt {before.attempts} {what}: {over.finding.message}; the next one begins "
+                f"at {at:%H:%M:%S} UTC and goes on from there"
             )
             shown = _figures(before, over.report, now) | idle
             shown |= {"phase": "Pending", "failures": failures or None, "next_attempt_time": at}
@@ -174,32 +177,31 @@ def _nearly(before: datetime | None, now: datetime, seconds: float | None) -> da
 
 
 def _conditions(replay: OutboxReplay, step: Step, why: Finding) -> list[Judged]:
-    held = isinstance(step, Hold)
-    finished = step if isinstance(step, Finish) else None
-    succeeded = finished is not None and finished.phase == "Succeeded"
-    failed = finished is not None and finished.phase == "Failed"
-    suspended = isinstance(step, Suspend)
-    accepted = (
-        ("False", why.reason, why.message)
-        if held
-        else ("True", Reason.AS_EXPECTED, f"relay {replay.spec.relay_ref.name} takes events back")
-    )
+    succeeded = isinstance(step, Finish) and step.phase == "Succeeded"
+    failed = isinstance(step, Finish) and step.phase == "Failed"
+    no_failure = ("False", Reason.AS_EXPECTED, "")
+    not_suspended = ("False", Reason.NOT_SUSPENDED, "")
+    because = (why.reason, why.message)
     return [
-        (ReplayCondition.ACCEPTED, *accepted),
+        (ReplayCondition.ACCEPTED, *_accepted(replay, step, why)),
         (
             ReplayCondition.SUSPENDED,
-            *(
-                ("True", Reason.SUSPENDED, why.message)
-                if suspended
-                else ("False", Reason.NOT_SUSPENDED, "")
-            ),
+            *(("True", *because) if isinstance(step, Suspend) else not_suspended),
         ),
-        (ReplayCondition.COMPLETE, "True" if succeeded else "False", why.reason, why.message),
-        (
-            ReplayCondition.FAILED,
-            *(("True", why.reason, why.message) if failed else ("False", Reason.AS_EXPECTED, "")),
-        ),
+        (ReplayCondition.COMPLETE, "True" if succeeded else "False", *because),
+        (ReplayCondition.FAILED, *(("True", *because) if failed else no_failure)),
     ]
+
+
+def _accepted(replay: OutboxReplay, step: Step, why: Finding) -> tuple[str, str, str]:
+    if isinstance(step, Hold):
+        return "False", why.reason, why.message
+    before = next((c for c in replay.status.conditions if c.type == ReplayCondition.ACCEPTED), None)
+    if isinstance(step, Suspend | Cancel):  # nobody has looked
+        if before is None:
+            return "Unknown", Reason.PENDING, "judged when it is to begin"
+        return before.status, before.reason, before.message
+    return "True", Reason.AS_EXPECTED, f"relay {replay.spec.relay_ref.name} can take events back"
 
 
 def _as_conditions(

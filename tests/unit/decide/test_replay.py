@@ -77,7 +77,7 @@ def test_an_attempt_that_is_there_is_followed_and_no_second_one_is_made() -> Non
 
 def test_a_driver_that_has_not_said_anything_yet_is_planning() -> None:
     found = looked(after(started()), around(driver(running=True), job=child()))
-    assert found.phase == "Planning"
+    assert (found.phase, found.message) == ("Planning", "the driver of again-1 starts")
 
 
 @pytest.mark.parametrize(
@@ -308,6 +308,7 @@ def test_a_driver_that_was_stopped_has_not_failed() -> None:
     found = looked(after(before), around(ended(143, STOPPED), job=job_that("Failed")))
     assert (found.phase, found.failures, found.replayed) == ("Pending", 3, 60)
     assert found.next_attempt_time is not None
+    assert (found.message or "").startswith("attempt 1 was stopped: somebody stopped pod again-1-x")
 
 
 def test_an_attempt_that_somebody_deleted_is_followed_by_another() -> None:
@@ -341,6 +342,7 @@ def test_suspended_from_the_start_nothing_is_made() -> None:
     found = looked(replay, around())
     assert (found.phase, found.attempts) == ("Suspended", None)
     assert states(found)["Suspended"] == "True"
+    assert states(found)["Accepted"] == "Unknown"
     assert decide_step(after(found), around(), NOW) == Start(1, "Job")
 
 
