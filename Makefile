@@ -24,7 +24,7 @@ check: lint ## Format, lint, types, imports, unit tests: a minute
 
 test: lint ## Everything that `check` does, and all tests: real PostgreSQL, Kafka, Kubernetes, Spark
 	@dev/setup cluster
-	@$(bin)/python -m dev.cluster prepare
+	@$(bin)/python -m dev.cluster prepare --tests
 	@$(bin)/python -m dev.images
 	$(bin)/pytest -q
 
@@ -43,7 +43,7 @@ cluster-down: ## Take it down, leaving nothing behind
 shell: ## A shell with kubectl, helm and KUBECONFIG for it
 	@python3 -m dev.cluster shell
 
-demo: ## See it once, on a real cluster: orders, events, a killed pod, nothing lost, a dead event
+demo: ## See it once, on a real cluster: orders, a killed pod, nothing lost, a dead event brought back
 	@dev/setup cluster
 	@$(bin)/python -m dev.demo
 

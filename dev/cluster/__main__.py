@@ -1,7 +1,7 @@
 """
 Usage: python -m dev.cluster COMMAND
 
-  prepare          build what a cluster needs, once; `up` does it too
+  prepare          build what a cluster needs, once; `up` does it too  (--tests: and for tests)
   up               a cluster with the project's images in it; heals what is broken
   down             nothing of it is left  (--any-owner: even if another clone started it)
   status           what runs, and how it is; fails unless all is well
@@ -50,9 +50,11 @@ def main(arguments: list[str]) -> int:
 
 def run(arguments: list[str]) -> int:
     match arguments:
-        case ["prepare"]:
+        case ["prepare", *options] if set(options) <= {"--tests"}:
             chosen(os.environ, loudly=True).prepare()
             binaries.client()
+            if options and os.environ.get("OUTBOX_SPARK_OPERATOR") != "existing":
+                binaries.spark_operator()
         case ["up"]:
             cluster = chosen(os.environ, loudly=True)
             cluster.prepare()

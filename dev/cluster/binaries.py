@@ -1,8 +1,9 @@
 """
 The programs built from Go modules, kept in the user's cache by the hash of what they are made of.
 
-`node` (the servers and the pause image), `client` (kubectl and helm) and `kind`. Called by the
-three kinds of cluster. A folder of the cache is complete or does not exist.
+`node` (the servers and the pause image), `client` (kubectl and helm) and `kind`, called by the
+three kinds of cluster; and `spark_operator`, which tests run beside one. A folder of the cache is
+complete or does not exist.
 """
 
 import fcntl
@@ -23,6 +24,8 @@ from .progress import say, step
 from .tiny_image import PAUSE, PROBE, TinyImage
 
 SOURCE = Path(__file__).resolve().parent / "node"
+SPARK_OPERATOR = Path(__file__).resolve().parent / "spark_operator"
+SPARK_OPERATOR_MODULE = "github.com/kubeflow/spark-operator/v2"
 KIND = "v0.31.0"
 """Its default node image is Kubernetes 1.35, the minor version of the built-in node."""
 
@@ -87,9 +90,29 @@ def kind() -> Path:
     return folder / "kind"
 
 
-def required(module: str) -> str:
+def spark_operator() -> Path:
+    """The folder of `operator`, Kubeflow's, and of the definition of SparkApplication."""
+
+    def build(into: Path) -> None:
+        flags = ["-v", "-trimpath", "-buildvcs=false", "-mod=readonly", "-ldflags", "-s -w"]
+        program = f"{SPARK_OPERATOR_MODULE}/cmd/operator"
+        _go(["build", *flags, "-o", f"{into}/", program], into, {}, SPARK_OPERATOR)
+        # The module's folder is read-only, and may be cleaned away: a copy stays.
+        _go(["list", "-m", "-f", "{{.Dir}}", SPARK_OPERATOR_MODULE], into, {}, SPARK_OPERATOR)
+        module = Path((into / "build.log").read_text().strip())
+        name = "sparkoperator.k8s.io_sparkapplications.yaml"
+        shutil.copyfile(module / "config" / "crd" / "bases" / name, into / "crd.yaml")
+
+    inputs = [SPARK_OPERATOR / name for name in ("go.mod", "go.sum")]
+    version = required(SPARK_OPERATOR_MODULE, SPARK_OPERATOR)
+    what = f"building the Spark operator {version} from source, once, about 3 minutes on 2 cores"
+    return _cached("spark-operator", inputs, what, build, gigabytes=3)
+
+
+def required(module: str, source: Path = SOURCE) -> str:
     """The version that go.mod pins."""
-    found = re.search(rf"^\t{re.escape(module)} (v\S+)", (SOURCE / "go.mod").read_text(), re.M)
+    named = rf"^(?:\t|require ){re.escape(module)} (v\S+)"
+    found = re.search(named, (source / "go.mod").read_text(), re.M)
     assert found, f"go.mod does not name {module}"
     return found[1]
 
@@ -164,8 +187,8 @@ def _go_build(into: Path, *packages: str) -> None:
     _go(["build", *flags, "-o", f"{into}/", *packages], into, {})
 
 
-def _go(arguments: list[str], into: Path, environ: dict[str, str]) -> None:
-    directive = re.search(r"^go (\S+)", (SOURCE / "go.mod").read_text(), re.M)
+def _go(arguments: list[str], into: Path, environ: dict[str, str], source: Path = SOURCE) -> None:
+    directive = re.search(r"^go (\S+)", (source / "go.mod").read_text(), re.M)
     assert directive
     needed = toolchain.parse(directive[1])
     assert needed
@@ -174,7 +197,7 @@ def _go(arguments: list[str], into: Path, environ: dict[str, str]) -> None:
     with log.open("w") as output:
         done = subprocess.run(
             [go, *arguments],
-            cwd=SOURCE,
+            cwd=source,
             env={
                 **os.environ,
                 # No C compiler, no other Go than the one found, no workspace of the user's.

@@ -21,8 +21,7 @@ HERE = Path("dev/demo")
 MANIFESTS = HERE / "manifests"
 APPS = HERE / "apps"
 CHART = Path("charts/outbox-operator")
-IMAGES = ("operator", "relay", "postgres", "kafka")
-"""Not Spark's, which is the largest by far: nothing is replayed here."""
+IMAGES = ("operator", "relay", "spark", "postgres", "kafka")
 
 
 @dataclass(frozen=True)

@@ -36,6 +36,8 @@ class Story:
             self._kill_a_pod,
             self._count,
             self._poison,
+            self._mend,
+            self._replay,
         )
         for step in steps:
             step()
@@ -179,6 +181,39 @@ class Story:
         if not any(POISON in event["message"] for event in self._dead_letter_events()):
             raise DemoError(f"no Event names the cause: {self._dead_letter_events()}")
 
+    def _mend(self) -> None:
+        self._terminal.step(
+            "The cause is mended, and a dry run",
+            "From now on all events go to one topic. What would a replay bring back? An",
+            "OutboxReplay with dryRun tells it in its status, and changes nothing.",
+        )
+        topic = '{"spec": {"publisher": {"kafka": {"topic": "order.placed"}}}}'
+        self._show(f"patch obr {RELAY} --type merge -p '{topic}'")
+        self._show(f"create -f {MANIFESTS / 'replay-look.yaml'}")
+        self._show("wait --for=condition=Complete obrp/look --timeout=60s")
+        self._show("get outboxreplay look -o jsonpath-as-json={.status.preview}")
+        status = self._status("obrp/look")
+        if status["matched"] != 1 or status.get("replayed") or self._dead() != 1:
+            raise DemoError(f"a dry run of one dead event says something else: {status}")
+
+    def _replay(self) -> None:
+        self._terminal.step(
+            "A replay",
+            "The same without dryRun: Spark's driver plans it in the database and gives the events",
+            "back to the relay, which publishes them. Millions take the same way, on executors.",
+        )
+        self._show(f"rollout status deployment/{RELAY}-relay --timeout=60s")
+        self._show(f"create -f {MANIFESTS / 'replay.yaml'}")
+        self._show("wait --for=condition=Complete obrp/again --timeout=90s")
+        self._show("get outboxreplays")
+        self._wait(lambda: self._dead() == 0, 30, "no event is dead any more")
+        self._show("get outboxrelays")
+        published = (
+            "exec deployment/postgres -- psql -U postgres shop -Atc "
+            f"\"SELECT state FROM outbox.events WHERE event_type = '{POISON}'\""
+        )
+        self._wait(lambda: self._ask(published).strip() == "PUBLISHED", 30, "it is published")
+
     # Asking -------------------------------------------------------------------------------------
 
     def _show(self, arguments: str, given: Any = None) -> str:
@@ -194,6 +229,13 @@ class Story:
         query = "exec deployment/postgres -- psql -U postgres shop --csv -c 'TABLE account'"
         names, figures = self._ask(query).splitlines()
         return dict(zip(names.split(","), map(int, figures.split(",")), strict=True))
+
+    def _status(self, resource: str) -> dict[str, Any]:
+        found: dict[str, Any] = json.loads(self._ask(f"get {resource} -o json"))["status"]
+        return found
+
+    def _dead(self) -> int:
+        return int(self._status(f"obr/{RELAY}")["backlog"]["dead"])
 
     def _relay(self) -> dict[str, Any]:
         found: dict[str, Any] = json.loads(self._ask(f"get obr {RELAY} -o json"))

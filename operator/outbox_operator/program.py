@@ -14,11 +14,14 @@ from aiohttp import web
 from outbox_operator.cluster.api import Api, ApiError
 from outbox_operator.cluster.client import Writer
 from outbox_operator.cluster.gather import Gatherer
+from outbox_operator.cluster.gather_replay import ReplayGatherer
 from outbox_operator.cluster.informer import Informers, Owner
 from outbox_operator.cluster.kinds import CHILDREN, PODS, RELAYS, REPLAYS
 from outbox_operator.cluster.reports import Reporters
+from outbox_operator.cluster.secrets import Secrets
 from outbox_operator.metrics import Metrics
-from outbox_operator.reconcile import Key, Reconciler
+from outbox_operator.reconcile import Reconciler
+from outbox_operator.reconcile_replay import Key, ReplayReconciler
 from outbox_operator.server import serve
 from outbox_operator.settings import OperatorSettings
 from outbox_operator.worklist import Worklist
@@ -49,8 +52,15 @@ class Operator:
         informers = Informers(
             api, (*CHILDREN.values(), PODS), self._settings.namespaces, self._child_changed
         )
-        gatherer = Gatherer(api, informers, reporters, self._settings.secret_look.total_seconds())
-        reconciler = self._reconciler = Reconciler(self._settings, gatherer, Writer(api), metrics)
+        secrets = Secrets(api, self._settings.secret_look.total_seconds())
+        writer = Writer(api)
+        replays = ReplayReconciler(
+            self._settings, ReplayGatherer(api, informers, reporters, secrets), writer, metrics
+        )
+        gatherer = Gatherer(api, informers, reporters, secrets)
+        reconciler = self._reconciler = Reconciler(
+            self._settings, gatherer, writer, metrics, replays
+        )
         self._worklist = Worklist(reconciler.look, self._settings.workers)
         self._tasks = informers.start()
         self._tasks.append(asyncio.create_task(self._begin(informers), name="begin"))
@@ -60,6 +70,7 @@ class Operator:
                 "happening": "start",
                 "namespaces": list(self._settings.namespaces) or ["*"],
                 "relay_image": self._settings.relay_image,
+                "spark_image": self._settings.spark_image,
             },
         )
 
@@ -108,9 +119,14 @@ class Operator:
         assert self._worklist is not None
         key = (kind, namespace, name)
         gone = event["type"] == "DELETED"
-        self._reconciler.seen(key, None if gone else event["object"])
-        self._worklist.changed(key)
+        if self._reconciler.seen(key, None if gone else event["object"]):
+            self._worklist.changed(key)
 
     def _child_changed(self, owner: Owner) -> None:
+        """Of a relay or of a replay, which may be called the same."""
         assert self._worklist is not None
-        self._worklist.changed((RELAYS.name, *owner))
+        assert self._reconciler is not None
+        for kind in (RELAYS, REPLAYS):
+            key = (kind.name, *owner)
+            if self._reconciler.knows(key):  # else it is looked at when Kopf tells of it
+                self._worklist.changed(key)

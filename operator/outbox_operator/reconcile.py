@@ -1,5 +1,6 @@
 """
-Reconcile: gather, decide, apply; then say how it stands.
+Reconcile: gather, decide, apply; then say how it stands. Of relays here, of replays in
+`reconcile_replay`.
 
 Called by the worklist for one resource at a time. Between two looks it remembers what only saves
 work or damps: after a restart of the operator everything is found again in the cluster.
@@ -7,17 +8,15 @@ work or damps: after a restart of the operator everything is found again in the 
 
 import logging
 import time
-from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from typing import Any
 
 from pydantic import ValidationError
 
 from outbox_operator.cluster.api import ApiError, Unreachable
 from outbox_operator.cluster.client import Writer
 from outbox_operator.cluster.gather import Gatherer
-from outbox_operator.cluster.kinds import RELAYS, REPLAYS
+from outbox_operator.cluster.kinds import RELAYS
 from outbox_operator.decide.autoscaling import Memory, Scale, scale
 from outbox_operator.decide.backlog import load_of
 from outbox_operator.decide.children import (
@@ -30,21 +29,16 @@ from outbox_operator.decide.children import (
     is_leaving,
 )
 from outbox_operator.decide.notices import damped, decide_notices
-from outbox_operator.decide.replay import decide_replay
 from outbox_operator.decide.status import count_pods, decide_invalid, decide_status
 from outbox_operator.metrics import Metrics
+from outbox_operator.reconcile_replay import Body, Key, ReplayReconciler
 from outbox_operator.resources.objects import Resource
 from outbox_operator.resources.relay import OutboxRelay, RelayStatus
-from outbox_operator.resources.replay import OutboxReplay
 from outbox_operator.seen import Seen
 from outbox_operator.settings import OperatorSettings
 from outbox_relay.contract.settings import explain
 
 log = logging.getLogger("outbox.operator")
-
-Key = tuple[str, str, str]
-"""Kind, namespace and name of a resource."""
-Body = Mapping[str, Any]
 
 
 @dataclass
@@ -61,24 +55,37 @@ class Remembered:
 
 class Reconciler:
     def __init__(
-        self, settings: OperatorSettings, gatherer: Gatherer, writer: Writer, metrics: Metrics
+        self,
+        settings: OperatorSettings,
+        gatherer: Gatherer,
+        writer: Writer,
+        metrics: Metrics,
+        replays: ReplayReconciler,
     ) -> None:
         self._settings = settings
         self._gatherer = gatherer
         self._writer = writer
         self._metrics = metrics
+        self._replays = replays
         self._bodies: dict[Key, Body] = {}
         self._remembered: dict[Key, Remembered] = {}
 
-    def seen(self, key: Key, body: Body | None) -> None:
-        """A resource as the API server has it now; None: it is gone."""
+    def seen(self, key: Key, body: Body | None) -> bool:
+        """A resource as the API server has it now; None: it is gone. Returns whether it is to be
+        looked at: what we wrote into its status ourselves is no news."""
+        before = self._bodies.get(key)
         if body is None:
             self._bodies.pop(key, None)
             if gone := self._remembered.pop(key, None):
                 self._writer.forget(gone.uid)
+            self._replays.forget(key)
             self._metrics.forget(key)
-        else:
-            self._bodies[key] = body
+            return False
+        self._bodies[key] = body
+        return is_news(before, body)
+
+    def knows(self, key: Key) -> bool:
+        return key in self._bodies
 
     async def look(self, key: Key) -> float | None:
         body = self._bodies.get(key)
@@ -88,12 +95,15 @@ class Reconciler:
         start = time.monotonic()
         outcome = "failed"
         try:
-            again = await (self._relay if kind == RELAYS.name else self._replay)(key, body)
+            again = await (self._relay if kind == RELAYS.name else self._replays.look)(key, body)
             outcome = "done"
             return again
         except ApiError as error:
-            if error.status in (404, 409):  # gone or changed meanwhile: the watch will tell
+            if error.status in (404, 409):  # gone or changed meanwhile
                 outcome = "outdated"
+            if error.is_absence:
+                self._gone(key, body)
+                return None
             self._complain(
                 key, str(error), logging.INFO if outcome == "outdated" else logging.WARNING
             )
@@ -111,6 +121,12 @@ class Reconciler:
             raise
         finally:
             self._metrics.looked(kind, outcome, time.monotonic() - start)
+
+    def _gone(self, key: Key, body: Body) -> None:
+        """Kopf does not tell of what was deleted while it could not watch; it does tell of another
+        one of that name, which is not forgotten."""
+        if self._bodies.get(key) is body:
+            self.seen(key, None)
 
     def _complain(self, key: Key, why: str, level: int) -> None:
         kind, namespace, name = key
@@ -138,9 +154,12 @@ class Reconciler:
         replicas, scaled = self._replicas(relay, seen, remembered, now)
         children = self._children(relay, seen, remembered, replicas)
 
-        refusals = await self._writer.apply(relay, children.wanted, seen)
+        if lacks(seen, children) and not await self._gatherer.is_there(RELAYS, relay):
+            self._gone(key, body)  # children of a dead owner would be removed, and made again
+            return None
+        asked = asked_replicas(relay, seen)
+        seen = await self._writer.apply(relay, children.wanted, seen)
         await self._writer.remove(relay, children.unwanted, seen)
-        seen = replace(seen, refusals=refusals)
         finalizers = decide_finalizers(relay, seen)
         if finalizers != list(relay.metadata.finalizers):
             await self._writer.hold(RELAYS, relay, finalizers)
@@ -148,15 +167,13 @@ class Reconciler:
                 return None  # it is gone: there is nobody left to report to
 
         status = decide_status(relay, seen, replicas, scaled, now)
-        notices = decide_notices(
-            relay.status, status, asked_replicas(relay, seen), replicas, scaled
-        )
+        notices = decide_notices(relay.status, status, asked, replicas, scaled)
         fresh, remembered.told = damped(notices, remembered.told, now)
         for notice in fresh:
             await self._writer.tell(
                 relay, notice.reason, notice.message, warning=notice.warning, now=now
             )
-        await self._writer.report(RELAYS, relay, written(status), body.get("status") or {})
+        await self._writer.report(RELAYS, relay, status.written(), body.get("status") or {})
         self._metrics.judged(key, {c.type: c.status for c in status.conditions})
         return self._next_look(relay, seen, status, replicas)
 
@@ -210,18 +227,18 @@ class Reconciler:
         )
         before = RelayStatus.model_validate(body.get("status") or {})
         status = decide_invalid(before, resource.metadata.generation, why, now)
-        await self._writer.report(RELAYS, resource, written(status), body.get("status") or {})
-
-    async def _replay(self, key: Key, body: Body) -> float | None:
-        now = datetime.now(UTC)
-        replay = OutboxReplay.parse(body)
-        status = decide_replay(replay, now)
-        await self._writer.report(REPLAYS, replay, written(status), body.get("status") or {})
-        self._metrics.judged(key, {c.type: c.status for c in status.conditions})
-        return None
+        await self._writer.report(RELAYS, resource, status.written(), body.get("status") or {})
 
 
-def written(status: Any) -> dict[str, Any]:
-    """As it stands in the resource."""
-    made: dict[str, Any] = status.model_dump(mode="json", by_alias=True, exclude_none=True)
-    return made
+def is_news(before: Body | None, body: Body) -> bool:
+    """Whether somebody else wrote it. Of what changes with every look nobody needs to be told: the
+    next look would follow at once, and write again."""
+    names = ("uid", "generation", "deletionTimestamp", "finalizers", "labels", "annotations")
+    return before is None or any(
+        before["metadata"].get(name) != body["metadata"].get(name) for name in names
+    )
+
+
+def lacks(seen: Seen, children: Children) -> bool:
+    """Whether one of them is still to be made."""
+    return any(seen.child(c["kind"], c["metadata"]["name"]) is None for c in children.wanted)

@@ -114,18 +114,26 @@ class Secret:
 
 
 @dataclass(frozen=True)
-class Seen:
+class Surroundings:
+    """Of any resource."""
+
     children: Mapping[tuple[str, str], Body] = field(default_factory=dict)
     """By kind and name."""
-    pods: Sequence[Pod] = ()
-    """Those that relay."""
-    retiring: Sequence[Pod] = ()
-    """Those that make the database forget the relay."""
     secrets: Sequence[Secret] = ()
     refusals: Sequence[Refusal] = ()
 
     def child(self, kind: str, name: str) -> Body | None:
         return self.children.get((kind, name))
+
+
+@dataclass(frozen=True)
+class Seen(Surroundings):
+    """Of a relay."""
+
+    pods: Sequence[Pod] = ()
+    """Those that relay."""
+    retiring: Sequence[Pod] = ()
+    """Those that make the database forget the relay."""
 
     @property
     def reports(self) -> list[Report]:

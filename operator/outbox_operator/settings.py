@@ -24,6 +24,10 @@ class OperatorSettings(Settings):
     """Of replays whose resource names none."""
     image_pull_policy: Literal["", "Always", "IfNotPresent", "Never"] = ""
     """Of both. Empty: as Kubernetes chooses it, by the image's tag."""
+    driver_role: Annotated[str, Field(min_length=1)] = "outbox-operator-driver"
+    """The Role, or without `namespaces` the ClusterRole, that lets a replay's driver make its
+    executors. Somebody else makes it, such as the chart: the operator may bind it, and nothing
+    else."""
     namespaces: tuple[str, ...] = ()
     """Separated by commas. Empty: all namespaces, which needs a ClusterRole."""
     look: Annotated[Duration, Field(ge=timedelta(seconds=1))] = timedelta(seconds=10)

@@ -1,5 +1,6 @@
 """What the chart makes of its values: objects, switches, names, labels, rights."""
 
+import json
 from typing import Any
 
 import pytest
@@ -28,6 +29,7 @@ BY_DEFAULT = {
     ("ServiceAccount", RELEASE),
     ("ClusterRole", RELEASE),
     ("ClusterRoleBinding", RELEASE),
+    ("ClusterRole", f"{RELEASE}-driver"),
     ("ClusterRole", f"{RELEASE}-view"),
     ("ClusterRole", f"{RELEASE}-edit"),
     ("Deployment", RELEASE),
@@ -182,15 +184,48 @@ def test_everything_but_cluster_kinds_is_in_the_releases_namespace() -> None:
 def test_with_namespaces_there_are_no_cluster_rights() -> None:
     objects = render(merged(SWITCHES_ON, nested("watch.namespaces", ["shop", "billing"])))
     assert not [found for found in objects if found["kind"].startswith("Cluster")]
-    for kind in ("Role", "RoleBinding"):
-        where = [found["metadata"]["namespace"] for found in of_kind(objects, kind)]
-        assert where == ["shop", "billing"]
+    where = {
+        kind: [
+            (found["metadata"]["namespace"], found["metadata"]["name"])
+            for found in of_kind(objects, kind)
+        ]
+        for kind in ("Role", "RoleBinding")
+    }
+    namespaces = ("shop", "billing")
+    drivers = f"{RELEASE}-driver"
+    assert where["Role"] == [(where, name) for where in namespaces for name in (RELEASE, drivers)]
+    assert where["RoleBinding"] == [(where, RELEASE) for where in namespaces]
 
 
-def test_the_rights_are_the_same_in_a_role_and_in_a_cluster_role() -> None:
-    role = only(render(nested("watch.namespaces", ["shop"])), "Role")
-    cluster_roles = of_kind(render(nested("rbac.aggregate", False)), "ClusterRole")
-    assert [role["rules"]] == [found["rules"] for found in cluster_roles]
+def rules(objects: list[Object], kind: str, name: str) -> Any:
+    (found,) = [f for f in of_kind(objects, kind) if f["metadata"]["name"] == name]
+    return found["rules"]
+
+
+@pytest.mark.parametrize("name", [RELEASE, f"{RELEASE}-driver"])
+def test_the_rights_are_the_same_in_a_role_and_in_a_cluster_role(name: str) -> None:
+    of_role = rules(render(nested("watch.namespaces", ["shop"])), "Role", name)
+    of_cluster = rules(render(), "ClusterRole", name)
+    # But for the kind of the role that drivers get.
+    as_text = json.dumps(of_cluster).replace('"clusterroles"', '"roles"')
+    assert json.loads(as_text) == of_role
+
+
+@pytest.mark.parametrize(
+    ("namespaces", "kind", "resource"),
+    [([], "ClusterRole", "clusterroles"), (["shop"], "Role", "roles")],
+)
+def test_the_operator_may_bind_the_role_of_drivers_and_no_other(
+    namespaces: list[str], kind: str, resource: str
+) -> None:
+    objects = render(merged(nested("watch.namespaces", namespaces), {"fullnameOverride": "ours"}))
+    (bind,) = [rule for rule in rules(objects, kind, "ours") if "bind" in rule["verbs"]]
+    assert bind["resources"] == [resource]
+    assert bind["resourceNames"] == ["ours-driver"]
+    assert bind["verbs"] == ["bind"]
+    assert rules(objects, kind, "ours-driver")
+    told = environment(only(objects, "Deployment"))
+    assert told["OUTBOX_OPERATOR_DRIVER_ROLE"] == "ours-driver"
 
 
 def test_no_right_is_a_wildcard() -> None:
@@ -217,8 +252,7 @@ def test_the_rights_are_given_to_who_runs(
     binding = only(objects, "RoleBinding" if namespaces else "ClusterRoleBinding")
     subject = {"kind": "ServiceAccount", "name": account, "namespace": NAMESPACE}
     assert (pod["serviceAccountName"], binding["subjects"]) == (account, [subject])
-    role = only(objects, "Role") if namespaces else None
-    assert binding["roleRef"]["name"] == (role["metadata"]["name"] if role else RELEASE)
+    assert binding["roleRef"]["name"] == RELEASE
 
 
 def test_monitoring_covers_what_is_watched() -> None:
@@ -263,6 +297,7 @@ def test_the_operator_is_told_what_the_values_say() -> None:
         "OUTBOX_OPERATOR_RELAY_IMAGE": "registry.example.com/team/relay:1",
         "OUTBOX_OPERATOR_SPARK_IMAGE": f"registry.example.com/team/outbox-spark@sha256:{'0' * 64}",
         "OUTBOX_OPERATOR_IMAGE_PULL_POLICY": "Always",
+        "OUTBOX_OPERATOR_DRIVER_ROLE": f"{RELEASE}-driver",
         "OUTBOX_OPERATOR_NAMESPACES": "shop,billing",
         "OUTBOX_OPERATOR_LOOK": "5s",
         "OUTBOX_OPERATOR_IDLE_LOOK": "1m",

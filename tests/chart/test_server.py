@@ -24,15 +24,20 @@ def rights(group: str, resources: str, verbs: str) -> set[Right]:
 
 
 OUTBOX = "outbox.dev"
+SPARK = "sparkoperator.k8s.io"
+RBAC = "rbac.authorization.k8s.io"
 OPERATOR = (
-    rights(OUTBOX, "outboxrelays outboxreplays", "get list watch patch")
+    rights(OUTBOX, "outboxrelays", "get list watch patch")
+    | rights(OUTBOX, "outboxreplays", "get list watch delete")
     | rights(OUTBOX, "outboxrelays/status outboxreplays/status", "patch")
-    | rights(OUTBOX, "outboxrelays/finalizers", "update")
+    | rights(OUTBOX, "outboxrelays/finalizers outboxreplays/finalizers", "update")
     | rights("", "configmaps serviceaccounts services", "get list watch create patch delete")
     | rights("apps", "deployments", "get list watch create patch delete")
     | rights("batch", "cronjobs jobs", "get list watch create patch delete")
     | rights("networking.k8s.io", "networkpolicies", "get list watch create patch delete")
     | rights("policy", "poddisruptionbudgets", "get list watch create patch delete")
+    | rights(SPARK, "sparkapplications", "get list watch create delete")
+    | rights(RBAC, "rolebindings", "get list watch create patch delete")
     | rights("", "pods", "get list watch")
     | rights("", "secrets", "get")
     | rights("", "events", "create patch")
@@ -111,14 +116,16 @@ def account(namespace: Namespace) -> str:
     return f"system:serviceaccount:{namespace.name}:{name}"
 
 
-def may(kube: Kube, user: str, right: Right, where: str, groups: tuple[str, ...] = ()) -> bool:
+def may(kube: Kube, user: str, right: Right, where: str, name: str | None = None) -> bool:
     """As `kubectl auth can-i --as`."""
     group, resource, verb = right
     resource, _, part = resource.partition("/")
     asked = {"group": group, "resource": resource, "verb": verb, "namespace": where}
     if part:
         asked["subresource"] = part
-    spec = {"user": user, "groups": ["system:authenticated", *groups], "resourceAttributes": asked}
+    if name:
+        asked["name"] = name
+    spec = {"user": user, "groups": ["system:authenticated"], "resourceAttributes": asked}
     review = UNTYPED.client.AuthorizationV1Api(kube.core.api_client)
     answer = review.create_subject_access_review({"spec": spec})
     return bool(answer.status.allowed)
@@ -133,11 +140,13 @@ def everything(kube: Kube) -> set[Right]:
         for group in listed
         for version in group["versions"]
     ]
+    more = {OUTBOX: ["outboxrelays/finalizers", "outboxreplays/finalizers"]}
     for group, path in paths:
         known = json.loads(kube.dynamic.request("get", path, serialize=False).data)["resources"]
-        for resource in [*(r["name"] for r in known), "outboxrelays/finalizers"]:
+        for resource in [*(r["name"] for r in known), *more.get(group, ())]:
             found |= {(group, resource, verb) for verb in VERBS + MORE_VERBS}
-    return found
+    # Which only some servers know.
+    return found | {(SPARK, "sparkapplications", verb) for verb in VERBS + MORE_VERBS}
 
 
 def more_than_nobody(kube: Kube, user: str, where: str) -> set[Right]:
@@ -164,6 +173,19 @@ def test_with_namespaces_it_may_do_so_there_and_nothing_elsewhere(
     assert more_than_nobody(server, account(namespace), namespace.name) == OPERATOR
     for where in ("default", ""):  # empty: in all namespaces, and what is in none
         assert more_than_nobody(server, account(namespace), where) == set()
+
+
+@pytest.mark.parametrize("namespaced", [False, True], ids=["cluster-wide", "namespaced"])
+def test_it_may_give_drivers_their_role_and_nobody_another(
+    server: Kube, namespace: Namespace, granted: Any, namespaced: bool
+) -> None:
+    granted(nested("watch.namespaces", [namespace.name] if namespaced else []))
+    _, _, user = account(namespace).rpartition(":")
+    for kind in ("roles", "clusterroles"):
+        bind = (RBAC, kind, "bind")
+        ours = may(server, account(namespace), bind, namespace.name, f"{user}-driver")
+        assert ours is (kind == ("roles" if namespaced else "clusterroles"))
+        assert not may(server, account(namespace), bind, namespace.name, "admin")
 
 
 def test_the_children_that_it_makes_are_those_that_it_may_make() -> None:

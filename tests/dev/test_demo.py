@@ -1,12 +1,14 @@
 """The demo's own parts: what is shown is what ran, and what does not happen ends it."""
 
+import ast
 import os
+import sys
 from pathlib import Path
 
 import pytest
 import yaml
 
-from demo.stage import IMAGES, Wish, write_files
+from demo.stage import APPS, IMAGES, Wish, write_files
 from demo.terminal import DemoError, Terminal
 
 
@@ -50,3 +52,19 @@ def test_the_files_that_are_applied_name_the_images_of_the_cluster(tmp_path: Pat
         for container in body["spec"]["template"]["spec"]["containers"]
     }
     assert images == {references[name] for name in ("relay", "postgres", "kafka")}
+
+
+def test_ce_10_the_service_that_emits_talks_to_its_database_alone() -> None:
+    tree = ast.parse((APPS / "shop.py").read_text())
+    imported = {
+        name.partition(".")[0]
+        for node in ast.walk(tree)
+        for name in (
+            [alias.name for alias in node.names]
+            if isinstance(node, ast.Import)
+            else [node.module or ""]
+            if isinstance(node, ast.ImportFrom)
+            else []
+        )
+    }
+    assert imported - sys.stdlib_module_names == {"psycopg"}

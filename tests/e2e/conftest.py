@@ -15,6 +15,7 @@ from fixtures.cluster import (
 )
 from fixtures.installation import installed
 from fixtures.shop import backends, shop
+from fixtures.spark_operator import spark_operator
 
 __all__ = [
     "backends",
@@ -27,6 +28,7 @@ __all__ = [
     "probe_image",
     "pytest_runtest_makereport",
     "shop",
+    "spark_operator",
 ]
 
 HERE = Path(__file__).parent
@@ -36,3 +38,6 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if HERE in item.path.parents:
             item.add_marker(pytest.mark.cluster)
+            if item.get_closest_marker("timeout") is None:
+                # Not of what is made for all of them, which the first one waits for.
+                item.add_marker(pytest.mark.timeout(120, func_only=True))

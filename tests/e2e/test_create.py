@@ -6,7 +6,7 @@ from fixtures.shop import Shop
 
 
 def test_a_relay_is_created_and_events_flow(shop: Shop) -> None:
-    shop.apply(replicas=2, ordering="Key")
+    shop.apply(replicas=2, ordering="Key", lease="1m")
     shop.wait_settled(2)
     status = shop.status()
     assert status["replicas"] == status["readyReplicas"] == 2

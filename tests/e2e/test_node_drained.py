@@ -42,7 +42,7 @@ def evicted(shop: Shop, pod: str) -> bool:
 
 
 def test_a_drained_node_takes_one_pod_at_a_time_and_loses_nothing(shop: Shop) -> None:
-    shop.apply(replicas=2, ordering="Key")
+    shop.apply(replicas=2, ordering="Key", lease="1m")  # whoever leaves gives back by itself
     shop.wait_settled(2)
     first, second = sorted(shop.relay_pods())
     emitting = shop.emit(6000, seconds=15)

@@ -14,7 +14,7 @@ def reaper_is_suspended(shop: Shop) -> bool:
 
 
 def test_a_paused_relay_publishes_nothing_and_goes_on_where_it_was(shop: Shop) -> None:
-    shop.apply(replicas=2, ordering="Key")
+    shop.apply(replicas=2, ordering="Key", lease="1m")
     shop.wait_settled(2)
     emitting = shop.emit(3000, seconds=6)
     shop.wait_published(1)

@@ -4,7 +4,7 @@ from fixtures.shop import Shop
 
 
 def test_a_rolling_update_under_load_loses_nothing(shop: Shop) -> None:
-    shop.apply(replicas=2, ordering="Key")
+    shop.apply(replicas=2, ordering="Key", lease="1m")
     shop.wait_settled(2)
     before = shop.relay_pods()
     emitting = shop.emit(8000, seconds=15)

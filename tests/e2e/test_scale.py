@@ -8,7 +8,7 @@ def has_budget(shop: Shop) -> bool:
 
 
 def test_a_relay_is_scaled_up_to_zero_and_back(shop: Shop) -> None:
-    shop.apply(ordering="Key")
+    shop.apply(ordering="Key", lease="1m")
     shop.wait_settled(1)
     assert not has_budget(shop)  # of one pod it would keep nodes from being drained
     shop.scale(2)

@@ -4,7 +4,7 @@
 {{ .Values.nameOverride | default .Chart.Name | trunc 53 | trimSuffix "-" }}
 {{- end }}
 
-{{- /* At most 53 characters: -test and -edit are added to it. */ -}}
+{{- /* At most 53 characters: -test, -edit and -driver are added to it. */ -}}
 {{- define "outbox.fullname" -}}
 {{- if .Values.fullnameOverride -}}
 {{ .Values.fullnameOverride }}
@@ -98,19 +98,33 @@ priorityClassName: {{ . }}
 {{- end }}
 {{- end }}
 
+{{- define "outbox.driverRole" -}}
+{{ include "outbox.fullname" . }}-driver
+{{- end }}
+
+{{- /* All that a replay's driver may do, in its replay's namespace and while that is there. */ -}}
+{{- define "outbox.driverRules" -}}
+- apiGroups: [""]
+  resources: [pods]
+  verbs: [get, list, watch, create, delete, deletecollection]
+{{- end }}
+
 {{- /* All that the operator may do; in a ClusterRole, or in a Role per namespace. */ -}}
 {{- define "outbox.rules" -}}
-# Our kinds. Never created or deleted: that is for people. Patched for the one finalizer of
-# deletionPolicy: Delete.
+# Our kinds. Never created: that is for people. A relay is patched for the one finalizer of
+# deletionPolicy: Delete; a replay is deleted when it has outlived its ttlSecondsAfterFinished.
 - apiGroups: [outbox.dev]
-  resources: [outboxrelays, outboxreplays]
+  resources: [outboxrelays]
   verbs: [get, list, watch, patch]
+- apiGroups: [outbox.dev]
+  resources: [outboxreplays]
+  verbs: [get, list, watch, delete]
 - apiGroups: [outbox.dev]
   resources: [outboxrelays/status, outboxreplays/status]
   verbs: [patch]
-# Children name their relay as the owner that waits for them (blockOwnerDeletion).
+# Children name their relay or replay as the owner that waits for them (blockOwnerDeletion).
 - apiGroups: [outbox.dev]
-  resources: [outboxrelays/finalizers]
+  resources: [outboxrelays/finalizers, outboxreplays/finalizers]
   verbs: [update]
 # Children. Server-side apply is a patch, which also creates.
 - apiGroups: [""]
@@ -128,7 +142,19 @@ priorityClassName: {{ . }}
 - apiGroups: [policy]
   resources: [poddisruptionbudgets]
   verbs: [get, list, watch, create, patch, delete]
-# How the relays' pods are, and where they answer.
+# An attempt at a replay, where there is a Spark operator: made once, never changed.
+- apiGroups: [sparkoperator.k8s.io]
+  resources: [sparkapplications]
+  verbs: [get, list, watch, create, delete]
+# A replay's driver may make its executors: by this one role, and no other.
+- apiGroups: [rbac.authorization.k8s.io]
+  resources: [rolebindings]
+  verbs: [get, list, watch, create, patch, delete]
+- apiGroups: [rbac.authorization.k8s.io]
+  resources: [{{ ternary "roles" "clusterroles" (not (empty .Values.watch.namespaces)) }}]
+  resourceNames: [{{ include "outbox.driverRole" . }}]
+  verbs: [bind]
+# How the pods are, and where they answer.
 - apiGroups: [""]
   resources: [pods]
   verbs: [get, list, watch]

@@ -11,18 +11,25 @@ from typing import Any
 
 from outbox_operator.resources.objects import API_VERSION, Resource
 from outbox_operator.resources.relay import OutboxRelay
+from outbox_operator.resources.replay import OutboxReplay
 
 Manifest = dict[str, Any]
 
 LONGEST = 44
 """A CronJob's name has at most 52 characters, because its Jobs add 11; with our longest suffix.
 The others would bear 63, but one name for all is easier to remember."""
+LONGEST_OF_ATTEMPTS = 40
+"""A pod is a host as well, whose name has at most 63 characters; to the attempt's name Spark adds
+`-exec-` and a number."""
 LONGEST_LABEL = 63
 
 OWNER = "outbox.dev/resource"
 """An annotation: the resource's name in full, which a label could be too short for."""
 MANAGED_BY = {"app.kubernetes.io/managed-by": "outbox-operator"}
 """By this label the operator watches its children, and nothing else in the cluster."""
+NAMES = {"OutboxRelay": "outbox-relay", "OutboxReplay": "outbox-replay"}
+"""What the children of each kind are: a relay's selectors find no pod of a replay that is called
+the same."""
 
 
 def fitting(name: str, longest: int) -> str:
@@ -48,7 +55,7 @@ def labels(resource: Resource, role: str) -> dict[str, str]:
 def selector(resource: Resource, role: str) -> dict[str, str]:
     """Those that tell apart; never changed, because a Deployment's selector cannot be."""
     return {
-        "app.kubernetes.io/name": "outbox-relay",
+        "app.kubernetes.io/name": NAMES[resource.kind],
         "app.kubernetes.io/instance": fitting(resource.metadata.name, LONGEST_LABEL),
         "app.kubernetes.io/component": role,
     }
@@ -73,5 +80,11 @@ def owned(resource: Resource, role: str, name: str | None = None) -> Manifest:
     }
 
 
-def service_account_of(relay: OutboxRelay) -> str:
-    return relay.spec.pod.service_account_name or child_name(relay, "relay")
+def service_account_of(resource: OutboxRelay | OutboxReplay) -> str:
+    role = "relay" if isinstance(resource, OutboxRelay) else "replay"
+    return resource.spec.pod.service_account_name or child_name(resource, role)
+
+
+def attempt_name(replay: OutboxReplay, number: int) -> str:
+    """Of the Job or SparkApplication: `again-1`, `again-2`."""
+    return f"{fitting(replay.metadata.name, LONGEST_OF_ATTEMPTS)}-{number}"

@@ -1,5 +1,6 @@
 """
-The pods of a relay: what those that relay, reap and retire have in common.
+The pods of a relay: what those that relay, reap and retire have in common; and what pods of replays
+share with them.
 
 Fit for the pod-security level `restricted`, whatever the resource says.
 """
@@ -7,6 +8,7 @@ Fit for the pod-security level `restricted`, whatever the resource says.
 from typing import Any
 
 from outbox_operator.children.names import OWNER, Manifest, child_name, labels, service_account_of
+from outbox_operator.resources.pods import PodSettings
 from outbox_operator.resources.relay import OutboxRelay
 from outbox_operator.resources.settings import DSN_ENV, SECRETS_PATH, secret_files
 from outbox_operator.settings import OperatorSettings
@@ -25,25 +27,24 @@ RESTRICTED: Manifest = {
     "readOnlyRootFilesystem": True,
     "capabilities": {"drop": ["ALL"]},
 }
+RESTRICTED_POD: Manifest = {
+    "runAsNonRoot": True,
+    "runAsUser": USER,
+    "runAsGroup": USER,
+    "fsGroup": USER,
+    "seccompProfile": {"type": "RuntimeDefault"},
+}
 
 
 def container(
     relay: OutboxRelay, operator: OperatorSettings, name: str, args: list[str], **more: Any
 ) -> Manifest:
     pod = relay.spec.pod
-    dsn = relay.spec.store.postgresql.dsn_secret_ref
     made: Manifest = {
         "name": name,
         "image": pod.image or operator.relay_image,
         "args": args,
-        "env": [
-            {"name": "POD_NAME", "valueFrom": {"fieldRef": {"fieldPath": "metadata.name"}}},
-            {
-                "name": DSN_ENV,
-                "valueFrom": {"secretKeyRef": {"name": dsn.name, "key": dsn.key}},
-            },
-            *(e.model_dump(mode="json", by_alias=True, exclude_none=True) for e in pod.env),
-        ],
+        "env": [from_pod("POD_NAME", "metadata.name"), dsn(relay), *environment(pod)],
         "securityContext": RESTRICTED,
         "resources": resources(relay),
         "volumeMounts": [
@@ -60,6 +61,23 @@ def container(
     if policy := pod.image_pull_policy or operator.image_pull_policy:
         made["imagePullPolicy"] = policy
     return made
+
+
+def from_pod(name: str, path: str) -> Manifest:
+    return {"name": name, "valueFrom": {"fieldRef": {"fieldPath": path}}}
+
+
+def dsn(relay: OutboxRelay) -> Manifest:
+    ref = relay.spec.store.postgresql.dsn_secret_ref
+    return {
+        "name": DSN_ENV,
+        "valueFrom": {"secretKeyRef": {"name": ref.name, "key": ref.key}},
+    }
+
+
+def environment(pod: PodSettings) -> list[Manifest]:
+    """What the resource adds."""
+    return [e.model_dump(mode="json", by_alias=True, exclude_none=True) for e in pod.env]
 
 
 def resources(relay: OutboxRelay) -> Manifest:
@@ -82,29 +100,12 @@ def pod_template(
         "serviceAccountName": service_account_of(relay),
         "automountServiceAccountToken": False,  # nothing in it talks to the API server
         "enableServiceLinks": False,
-        "securityContext": {
-            "runAsNonRoot": True,
-            "runAsUser": USER,
-            "runAsGroup": USER,
-            "fsGroup": USER,
-            "seccompProfile": {"type": "RuntimeDefault"},
-        },
+        "securityContext": RESTRICTED_POD,
         "containers": containers,
         "volumes": volumes(relay),
+        **placement(pod),
         **more,
     }
-    if pod.image_pull_secrets:
-        spec["imagePullSecrets"] = [{"name": s.name} for s in pod.image_pull_secrets]
-    if pod.node_selector:
-        spec["nodeSelector"] = dict(pod.node_selector)
-    if pod.tolerations:
-        spec["tolerations"] = [
-            t.model_dump(mode="json", by_alias=True, exclude_none=True) for t in pod.tolerations
-        ]
-    if pod.affinity:
-        spec["affinity"] = dict(pod.affinity)
-    if pod.priority_class_name:
-        spec["priorityClassName"] = pod.priority_class_name
     return {
         "metadata": {
             "labels": {**pod.labels, **labels(relay, role)},
@@ -116,6 +117,24 @@ def pod_template(
         },
         "spec": spec,
     }
+
+
+def placement(pod: PodSettings) -> Manifest:
+    """Where pods may run, and with whose images."""
+    made: Manifest = {}
+    if pod.image_pull_secrets:
+        made["imagePullSecrets"] = [{"name": s.name} for s in pod.image_pull_secrets]
+    if pod.node_selector:
+        made["nodeSelector"] = dict(pod.node_selector)
+    if pod.tolerations:
+        made["tolerations"] = [
+            t.model_dump(mode="json", by_alias=True, exclude_none=True) for t in pod.tolerations
+        ]
+    if pod.affinity:
+        made["affinity"] = dict(pod.affinity)
+    if pod.priority_class_name:
+        made["priorityClassName"] = pod.priority_class_name
+    return made
 
 
 def volumes(relay: OutboxRelay) -> list[Manifest]:

@@ -34,6 +34,12 @@ class ApiError(Exception):
         self.reason = reason
         self.causes = causes
 
+    @property
+    def is_absence(self) -> bool:
+        """There is no such object. A 404 that gives no reason is about the path: the definition is
+        missing, or the server has only just started."""
+        return self.status == 404 and self.reason == "NotFound"
+
     @classmethod
     def of(cls, status: int, content: bytes) -> "ApiError":
         try:
@@ -73,6 +79,15 @@ class Api:
 
     async def get(self, path: str, query: Mapping[str, str] | None = None) -> Body:
         return await self._request("GET", path, query)
+
+    async def find(self, path: str) -> Body | None:
+        """None: there is no such object, or no such kind."""
+        try:
+            return await self.get(path)
+        except ApiError as error:
+            if error.status == 404:
+                return None
+            raise
 
     async def get_metadata(self, path: str) -> Body | None:
         """Without the content: what a Secret holds never enters this process."""

@@ -1,5 +1,6 @@
 """
-The writer: applies children, removes those that are no longer wanted, reports status and events.
+The writer: applies children, makes those that are made once, removes those that are no longer
+wanted, reports status and events.
 
 It writes what `decide` said, and only where the cluster differs from it; an object that somebody
 else owns is never touched.
@@ -7,14 +8,17 @@ else owns is never touched.
 
 import logging
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from datetime import datetime
-from typing import Any
+from typing import Any, TypeVar
 
 from outbox_operator.cluster.api import Api, ApiError, Body
 from outbox_operator.cluster.gather import is_owned
 from outbox_operator.cluster.kinds import CHILDREN, EVENTS, Kind
 from outbox_operator.resources.objects import API_VERSION, Resource
-from outbox_operator.seen import Refusal, Seen
+from outbox_operator.seen import Refusal, Surroundings
+
+Around = TypeVar("Around", bound=Surroundings)
 
 log = logging.getLogger("outbox.operator")
 
@@ -29,7 +33,10 @@ class Writer:
         Comparing costs more than all else of a look; and what the server spells in another way than
         we do looks different for ever: it is written once."""
 
-    async def apply(self, resource: Resource, wanted: Iterable[Body], seen: Seen) -> list[Refusal]:
+    async def apply(self, resource: Resource, wanted: Iterable[Body], seen: Around) -> Around:
+        """What is seen now: children as they were just written, and those that were refused. Who
+        judged by what was there before would take a change for done that has only begun."""
+        children = dict(seen.children)
         refusals: list[Refusal] = []
         for child in wanted:
             kind, name = child["kind"], child["metadata"]["name"]
@@ -37,26 +44,25 @@ class Writer:
             if live is None and would_use_anothers(child, refusals):
                 continue
             try:
-                refusal = await self._apply_one(resource, child, live)
+                done = await self._apply_one(resource, child, live)
             except ApiError as error:
-                if error.status >= 500 or error.status == 429:
-                    raise
-                refusal = Refusal(
-                    kind, name, str(error), leaving="NamespaceTerminating" in error.causes
-                )
-            if refusal:
-                refusals.append(refusal)
-        return refusals
+                done = refusal_of(kind, name, error)
+            if isinstance(done, Refusal):
+                refusals.append(done)
+            elif done is not None:
+                children[kind, name] = done
+        return replace(seen, children=children, refusals=refusals)
 
     async def _apply_one(
         self, resource: Resource, child: Body, live: Mapping[str, Any] | None
-    ) -> Refusal | None:
+    ) -> Body | Refusal | None:
+        """As it was written; None: there was nothing to write."""
         kind = CHILDREN[child["kind"]]
         name = child["metadata"]["name"]
         path = kind.path(resource.metadata.namespace, name)
         settled = self._settled.setdefault(resource.metadata.uid, {})
         if live is None:
-            other = await self._look(path)
+            other = await self._api.find(path)
             if other is not None and not is_owned(other, resource):
                 if "deletionTimestamp" in other["metadata"]:
                     return Refusal(kind.name, name, "waiting until an older one is gone")
@@ -81,10 +87,35 @@ class Writer:
             name,
             extra={"happening": "apply", **_names(resource)},
         )
+        return done
+
+    async def create(self, resource: Resource, child: Body) -> Refusal | None:
+        """Once: what is there already is left as it is."""
+        kind, name = CHILDREN[child["kind"]], child["metadata"]["name"]
+        try:
+            await self._api.create(kind.path(resource.metadata.namespace), child)
+        except ApiError as error:
+            if error.status != 409:
+                return refusal_of(kind.name, name, error)
+            other = await self._api.find(kind.path(resource.metadata.namespace, name))
+            if other is None or "deletionTimestamp" in other["metadata"]:
+                return Refusal(kind.name, name, "waiting until an older one is gone")
+            return (
+                None
+                if is_owned(other, resource)
+                else Refusal(kind.name, name, _whose(other), taken=True)
+            )
+        log.info("made %s %s", kind.name, name, extra={"happening": "apply", **_names(resource)})
         return None
 
+    async def expire(self, kind: Kind, resource: Resource) -> None:
+        """Delete the resource itself."""
+        meta = resource.metadata
+        await self._api.delete(kind.path(meta.namespace, meta.name), meta.uid)
+        log.info("removed %s %s", kind.name, meta.name, extra={"happening": "expire"})
+
     async def remove(
-        self, resource: Resource, unwanted: Iterable[tuple[str, str]], seen: Seen
+        self, resource: Resource, unwanted: Iterable[tuple[str, str]], seen: Surroundings
     ) -> None:
         for kind, name in unwanted:
             live = seen.child(kind, name)
@@ -152,13 +183,12 @@ class Writer:
         except ApiError as error:  # people miss a line; nothing else depends on it
             log.warning("cannot write an Event: %s", error, extra=_names(resource))
 
-    async def _look(self, path: str) -> Body | None:
-        try:
-            return await self._api.get(path)
-        except ApiError as error:
-            if error.status == 404:
-                return None
-            raise
+
+def refusal_of(kind: str, name: str, error: ApiError) -> Refusal:
+    """Unless it is the server that is not well: that is tried again."""
+    if error.status >= 500 or error.status == 429:
+        raise error
+    return Refusal(kind, name, str(error), leaving="NamespaceTerminating" in error.causes)
 
 
 def would_use_anothers(child: Body, refusals: Iterable[Refusal]) -> bool:

@@ -18,6 +18,8 @@ log = logging.getLogger("outbox.operator")
 
 SELECTOR = ",".join(f"{key}={value}" for key, value in MANAGED_BY.items())
 LONGEST_PAUSE = 10.0
+UNKNOWN_PAUSE = 30.0
+"""Until it is asked again whether the cluster knows a kind that is another operator's."""
 
 Owner = tuple[str, str]
 """Namespace and name of a resource."""
@@ -37,6 +39,8 @@ class Informer:
         self._found: dict[Owner, Body] = {}
         self._of: dict[Owner, set[Owner]] = {}
         self.synced = asyncio.Event()
+        self.served = False
+        """The cluster knows this kind."""
 
     def of(self, owner: Owner) -> list[Body]:
         """What belongs to a resource."""
@@ -52,12 +56,25 @@ class Informer:
                 while True:
                     version = await self._watch(version)
             except ApiError as error:
+                if self.kind.optional and error.status in (403, 404):
+                    self._do_without(error)
+                    await asyncio.sleep(UNKNOWN_PAUSE)
+                    continue
                 if error.status != 410:  # "gone" is ordinary: too much has happened meanwhile
                     self._complain(str(error))
             except Unreachable as error:
                 self._complain(str(error))
             await asyncio.sleep(pause)
             pause = min(LONGEST_PAUSE, pause * 2)
+
+    def _do_without(self, error: ApiError) -> None:
+        """Nobody waits for a kind that is not there, or not for us."""
+        if error.status == 403 and (self.served or not self.synced.is_set()):
+            self._complain(str(error))
+        for key in list(self._found):
+            self._forget(key)
+        self.served = False
+        self.synced.set()
 
     def _complain(self, why: str) -> None:
         log.warning(
@@ -76,6 +93,7 @@ class Informer:
             self._forget(key)
         for body in seen.values():
             self._note(body)
+        self.served = True
         self.synced.set()
         version: str = listed["metadata"]["resourceVersion"]
         return version
@@ -153,6 +171,9 @@ class Informers:
 
     def of(self, kind: str, owner: Owner) -> list[Body]:
         return [b for i in self._all if i.kind.name == kind for b in i.of(owner)]
+
+    def served(self, kind: str) -> bool:
+        return any(i.served for i in self._all if i.kind.name == kind)
 
 
 def key_of(body: Body) -> Owner:

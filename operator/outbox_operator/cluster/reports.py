@@ -2,11 +2,14 @@
 
 import asyncio
 from collections.abc import Iterable
+from typing import TypeVar
 
 import aiohttp
 from pydantic import ValidationError
 
-from outbox_relay.contract.report import Report
+from outbox_relay.contract.report import ReportPart
+
+Told = TypeVar("Told", bound=ReportPart)
 
 SECONDS = 2.0
 """A pod that does not answer by then counts as silent until the next look."""
@@ -22,17 +25,19 @@ class Reporters:
     async def close(self) -> None:
         await self._session.close()
 
-    async def ask(self, pods: Iterable[tuple[str, str]], port: int) -> dict[str, Report]:
+    async def ask(
+        self, pods: Iterable[tuple[str, str]], port: int, kind: type[Told]
+    ) -> dict[str, Told]:
         """Pods by name and address; who does not answer is left out."""
         wanted = list(pods)
-        found = await asyncio.gather(*(self._ask_one(address, port) for _, address in wanted))
+        found = await asyncio.gather(*(self._ask_one(address, port, kind) for _, address in wanted))
         return {name: r for (name, _), r in zip(wanted, found, strict=True) if r is not None}
 
-    async def _ask_one(self, address: str, port: int) -> Report | None:
+    async def _ask_one(self, address: str, port: int, kind: type[Told]) -> Told | None:
         host = f"[{address}]" if ":" in address else address
         try:
             async with self._session.get(f"http://{host}:{port}/status") as response:
                 content = await response.content.read(LONGEST)
-                return Report.model_validate_json(content) if response.status == 200 else None
+                return kind.model_validate_json(content) if response.status == 200 else None
         except (aiohttp.ClientError, TimeoutError, OSError, ValidationError):
             return None  # not yet up, no longer up, or not one of ours

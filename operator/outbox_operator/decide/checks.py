@@ -9,8 +9,9 @@ from dataclasses import dataclass
 
 from outbox_operator.children.names import child_name
 from outbox_operator.resources.conditions import Reason
+from outbox_operator.resources.objects import Resource
 from outbox_operator.resources.relay import OutboxRelay
-from outbox_operator.seen import Pod, Seen, Waiting
+from outbox_operator.seen import Pod, Seen, Surroundings, Waiting
 from outbox_relay.contract.reasons import Reason as RelayReason
 
 NOT_PULLED = frozenset(
@@ -33,29 +34,29 @@ class Finding:
 Check = Callable[[OutboxRelay, Seen], Finding | None]
 
 
-def a_name_is_taken(relay: OutboxRelay, seen: Seen) -> Finding | None:
+def a_name_is_taken(resource: Resource, seen: Surroundings) -> Finding | None:
     for refusal in seen.refusals:
         if refusal.taken:
             return Finding(
                 Reason.NAME_TAKEN,
                 f"there is a {refusal.kind} {refusal.name} already, and {refusal.message}: it is "
-                "left alone. Rename it, or give this OutboxRelay another name",
+                f"left alone. Rename it, or give this {resource.kind} another name",
             )
     return None
 
 
-def a_secret_is_missing(relay: OutboxRelay, seen: Seen) -> Finding | None:
+def a_secret_is_missing(resource: Resource, seen: Surroundings) -> Finding | None:
     missing = [s.name for s in seen.secrets if s.version is None]
     if not missing:
         return None
     return Finding(
         Reason.SECRET_MISSING,
         f"there is no Secret {' and no Secret '.join(missing)} in namespace "
-        f"{relay.metadata.namespace}: create it, or correct the reference",
+        f"{resource.metadata.namespace}: create it, or correct the reference",
     )
 
 
-def a_child_is_refused(relay: OutboxRelay, seen: Seen) -> Finding | None:
+def a_child_is_refused(resource: Resource, seen: Surroundings) -> Finding | None:
     for refusal in seen.refusals:
         return Finding(
             Reason.PODS_NOT_CREATED,
@@ -75,7 +76,7 @@ def pods_are_refused(relay: OutboxRelay, seen: Seen) -> Finding | None:
     return None
 
 
-def an_image_is_not_pulled(relay: OutboxRelay, seen: Seen) -> Finding | None:
+def an_image_is_not_pulled(resource: Resource, seen: Seen) -> Finding | None:
     for pod, waiting in _waiting(seen):
         if waiting.reason in NOT_PULLED:
             return Finding(
@@ -86,7 +87,7 @@ def an_image_is_not_pulled(relay: OutboxRelay, seen: Seen) -> Finding | None:
     return None
 
 
-def a_secret_is_malformed(relay: OutboxRelay, seen: Seen) -> Finding | None:
+def a_secret_is_malformed(resource: Resource, seen: Seen) -> Finding | None:
     found = [f'secret "{s.name}" not found' for s in seen.secrets if s.version is not None]
     for pod, waiting in _waiting(seen):
         if waiting.message in found:
@@ -100,7 +101,7 @@ def a_secret_is_malformed(relay: OutboxRelay, seen: Seen) -> Finding | None:
     return None
 
 
-def a_pod_finds_no_node(relay: OutboxRelay, seen: Seen) -> Finding | None:
+def a_pod_finds_no_node(resource: Resource, seen: Seen) -> Finding | None:
     for pod in seen.pods:
         if pod.unschedulable is not None:
             return Finding(

@@ -21,6 +21,8 @@ class Notice:
     reason: str
     message: str
     warning: bool = False
+    always: bool = False
+    """Every time, however often it comes."""
 
 
 def decide_notices(
@@ -30,7 +32,7 @@ def decide_notices(
     told: list[Notice] = []
     if asked is not None and asked != replicas:
         why = f": {scale.message}" if scale else ""
-        told.append(Notice("Scaled", f"from {asked} to {replicas} pods{why}"))
+        told.append(Notice("Scaled", f"from {asked} to {replicas} pods{why}", always=True))
     old, new = _by_type(before), _by_type(after)
     told += _switched(old, new, RelayCondition.PAUSED, "Paused", "Resumed")
     told += _trouble(old.get(RelayCondition.DEGRADED), new.get(RelayCondition.DEGRADED))
@@ -43,7 +45,7 @@ def damped(
 ) -> tuple[list[Notice], dict[str, datetime]]:
     """Those that are not a repetition, and when each reason was told last."""
     recent = {reason: at for reason, at in told.items() if now - at < QUIET}
-    fresh = [n for n in notices if n.reason not in recent or n.reason in ("Scaled", "Paused")]
+    fresh = [n for n in notices if n.always or n.reason not in recent]
     return fresh, {**recent, **{n.reason: now for n in fresh}}
 
 
@@ -58,7 +60,9 @@ def _switched(
     now_is = kind in new and new[kind].status == "True"
     if was == now_is:
         return []
-    return [Notice(on if now_is else off, new[kind].message if now_is else "events go out again")]
+    if now_is:
+        return [Notice(on, new[kind].message, always=True)]
+    return [Notice(off, "events go out again")]
 
 
 def _trouble(old: Condition | None, new: Condition | None) -> list[Notice]:

@@ -1,33 +1,210 @@
-"""The status of a replay. This version does not replay yet, and says so."""
+"""
+The next step of a replay: start an attempt, follow it, wait, stop it, or call it finished.
 
-from datetime import datetime
+Attempts are numbered and made one after another, `<replay>-<n>`; each goes on where the one before
+it ended, because plan and ledger are in the database. What was judged once is in the status: a
+failure is counted when `nextAttemptTime` is set, and an attempt that was suspended is none.
+"""
 
-from outbox_operator.resources.conditions import (
-    Condition,
-    Reason,
-    ReplayCondition,
-    carried_over,
-)
-from outbox_operator.resources.replay import OutboxReplay, ReplayStatus
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Literal
 
-MESSAGE = (
-    "this version of the operator does not replay yet: bring single events back with "
-    "`outbox-relay replay`, or wait for the next version, which will take up this resource"
-)
+from outbox_operator.decide.attempt import Going, Over, Starting, is_gone, judge_attempt
+from outbox_operator.decide.checks import Finding, a_secret_is_missing
+from outbox_operator.resources.conditions import Reason
+from outbox_operator.resources.replay import OutboxReplay
+from outbox_operator.seen_replay import ReplaySeen
+from outbox_relay.contract.reasons import Reason as DriverReason
+
+Engine = Literal["SparkApplication", "Job"]
+ENGINES: tuple[Engine, ...] = ("SparkApplication", "Job")
+FINISHED = ("Succeeded", "Failed", "Cancelled")
+
+FIRST_PAUSE = timedelta(seconds=10)
+LONGEST_PAUSE = timedelta(minutes=5)
+"""Between attempts, doubled from failure to failure."""
 
 
-def decide_replay(replay: OutboxReplay, now: datetime) -> ReplayStatus:
-    accepted = Condition(
-        type=ReplayCondition.ACCEPTED,
-        status="False",
-        reason=Reason.NOT_SUPPORTED,
-        message=MESSAGE,
-        observed_generation=replay.metadata.generation,
-        last_transition_time=now.replace(microsecond=0),
+@dataclass(frozen=True)
+class Finished:
+    """It was before: its status never changes again."""
+
+
+@dataclass(frozen=True)
+class Cancel:
+    """Somebody deletes it."""
+
+
+@dataclass(frozen=True)
+class Hold:
+    """Nothing is started: the request, or what it refers to, is not as it must be."""
+
+    finding: Finding
+
+
+@dataclass(frozen=True)
+class Wait:
+    """For the time, or until the driver of an earlier attempt is gone."""
+
+    finding: Finding
+    until: datetime | None = None
+
+
+@dataclass(frozen=True)
+class Start:
+    attempt: int
+    engine: Engine
+
+
+@dataclass(frozen=True)
+class Follow:
+    attempt: Starting | Going
+
+
+@dataclass(frozen=True)
+class Retry:
+    """The attempt is over, and another one follows."""
+
+    over: Over
+    failures: int
+    at: datetime
+
+
+@dataclass(frozen=True)
+class Suspend:
+    """Every attempt that is still there is ended."""
+
+    over: Over | None = None
+
+
+@dataclass(frozen=True)
+class Finish:
+    phase: Literal["Succeeded", "Failed"]
+    finding: Finding
+    over: Over
+    failures: int
+
+
+Step = Finished | Cancel | Hold | Wait | Start | Follow | Retry | Suspend | Finish
+
+
+def decide_step(replay: OutboxReplay, seen: ReplaySeen, now: datetime) -> Step:
+    before = replay.status
+    if before.phase in FINISHED:
+        return Finished()
+    if replay.metadata.deletion_timestamp is not None:
+        return Cancel()
+    attempt = None
+    if before.attempts and before.phase != "Suspended" and before.next_attempt_time is None:
+        attempt = judge_attempt(replay, seen, now)
+    if isinstance(attempt, Over):
+        if replay.spec.suspend and attempt.verdict in ("Stopped", "Lost"):
+            return Suspend(attempt)
+        return after(replay, attempt, now)
+    if replay.spec.suspend:
+        return Suspend()
+    if attempt is not None:
+        return Follow(attempt)
+    return begin(replay, seen, now)
+
+
+def after(replay: OutboxReplay, over: Over, now: datetime) -> Retry | Finish:
+    """What follows an attempt that is over."""
+    failures = replay.status.failures or 0
+    if over.verdict == "Done":
+        return Finish("Succeeded", over.finding, over, failures)
+    if over.verdict != "Stopped":
+        failures += 1
+    if over.verdict == "Final":
+        return Finish("Failed", over.finding, over, failures)
+    if failures > replay.spec.backoff_limit:
+        told = (
+            f"{failures} attempts failed, and spec.backoffLimit is {replay.spec.backoff_limit}. "
+            f"The last: {over.finding.reason}: {over.finding.message}. When the cause is gone, "
+            "create another OutboxReplay; what was replayed stays so"
+        )
+        return Finish("Failed", Finding(Reason.BACKOFF_LIMIT_EXCEEDED, told), over, failures)
+    return Retry(over, failures, (now + pause(failures)).replace(microsecond=0))
+
+
+def pause(failures: int) -> timedelta:
+    return min(LONGEST_PAUSE, FIRST_PAUSE * (1 << min(max(failures - 1, 0), 10)))
+
+
+def begin(replay: OutboxReplay, seen: ReplaySeen, now: datetime) -> Hold | Wait | Start:
+    """An attempt is to be started, the first or another one."""
+    before = replay.status
+    if before.next_attempt_time is not None and before.next_attempt_time > now:
+        told = before.message or "the last attempt failed"
+        return Wait(Finding(_last_reason(replay), told), before.next_attempt_time)
+    if obstacle := first_obstacle(replay, seen):
+        return Hold(obstacle)
+    for driver in seen.drivers:
+        if driver.ended is None and not is_gone(driver, now):
+            told = f"pod {driver.pod.name} of attempt {driver.attempt} has not ended yet"
+            return Wait(Finding(Reason.PENDING, told))
+    return Start((before.attempts or 0) + 1, choose_engine(replay, seen))
+
+
+def _last_reason(replay: OutboxReplay) -> str:
+    complete = next((c for c in replay.status.conditions if c.type == "Complete"), None)
+    return complete.reason if complete else Reason.PENDING
+
+
+def choose_engine(replay: OutboxReplay, seen: ReplaySeen) -> Engine:
+    """Where there are no executors, there is nothing that a Spark operator could do better."""
+    if not replay.has_executors:
+        return "Job"
+    return replay.spec.engine or ("SparkApplication" if seen.spark_operator else "Job")
+
+
+# What must be so before anything is started ----------------------------------------------------
+
+
+def the_relay_is_missing(replay: OutboxReplay, seen: ReplaySeen) -> Finding | None:
+    name, namespace = replay.spec.relay_ref.name, replay.metadata.namespace
+    if seen.relay_invalid:
+        return Finding(
+            Reason.SPEC_INVALID, f"OutboxRelay {name} cannot be understood: `kubectl describe` it"
+        )
+    if seen.relay is None:
+        return Finding(
+            Reason.RELAY_MISSING,
+            f"there is no OutboxRelay {name} in namespace {namespace}: create it, or name another "
+            "one in another OutboxReplay; `kubectl get obr` lists them",
+        )
+    if seen.relay.metadata.deletion_timestamp is not None:
+        return Finding(Reason.RELAY_MISSING, f"OutboxRelay {name} is being deleted")
+    return None
+
+
+def the_relay_has_not_registered(replay: OutboxReplay, seen: ReplaySeen) -> Finding | None:
+    if seen.relay is None or seen.relay.status.observed_at is not None:
+        return None
+    return Finding(
+        DriverReason.RELAY_UNKNOWN,
+        f"OutboxRelay {seen.relay.metadata.name} has never reported, so the database does not know "
+        "it yet: the replay begins when its first pod runs, paused or not",
     )
-    return ReplayStatus(
-        observed_generation=replay.metadata.generation,
-        phase="Pending",
-        conditions=carried_over(replay.status.conditions, [accepted]),
-        message=MESSAGE,
+
+
+def there_is_no_engine(replay: OutboxReplay, seen: ReplaySeen) -> Finding | None:
+    if replay.spec.engine != "SparkApplication" or seen.spark_operator:
+        return None
+    return Finding(
+        Reason.NO_ENGINE,
+        "this cluster does not know SparkApplications (sparkoperator.k8s.io/v1beta2): install "
+        "Kubeflow's Spark operator; or create an OutboxReplay without `engine`, or with "
+        "`engine: Job`, which needs none",
     )
+
+
+def first_obstacle(replay: OutboxReplay, seen: ReplaySeen) -> Finding | None:
+    checks = (
+        the_relay_is_missing,
+        the_relay_has_not_registered,
+        a_secret_is_missing,
+        there_is_no_engine,
+    )
+    return next((f for check in checks if (f := check(replay, seen))), None)

@@ -56,6 +56,10 @@ class Status(Settings):
 
     model_config = ConfigDict(extra="ignore")
 
+    def written(self) -> dict[str, Any]:
+        """As it stands in the resource."""
+        return self.model_dump(mode="json", by_alias=True, exclude_none=True)
+
 
 class Resource(Settings):
     """Base of the two kinds."""

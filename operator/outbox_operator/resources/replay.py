@@ -23,6 +23,9 @@ from outbox_operator.resources.pods import PodSettings
 from outbox_relay.contract.replay import Preview, ReplayRequest
 from outbox_relay.contract.values import Settings, Time
 
+REQUESTED_BY = "outbox.dev/requested-by"
+"""An annotation: who asks for it. Kubernetes does not keep who made a resource."""
+
 SparkMemory = Annotated[str, Field(max_length=10, pattern=r"^[1-9][0-9]*(Mi|Gi)$")]
 
 
@@ -104,6 +107,10 @@ class ReplayStatus(Status):
     """When it ended, well or not."""
     attempts: Count | None = None
     """How many attempts were started."""
+    failures: Count | None = None
+    """How many of them failed; those that were stopped did not."""
+    next_attempt_time: Time | None = None
+    """When the next attempt is started, where the last one failed."""
     engine: Literal["SparkApplication", "Job"] | None = None
     """Which engine was taken."""
     application: str | None = None
@@ -125,3 +132,19 @@ class OutboxReplay(Resource):
     """What you want. Only `suspend` can be changed afterwards."""
     status: ReplayStatus = ReplayStatus()
     """What is. Written by the operator."""
+
+    @property
+    def replay_id(self) -> str:
+        """In the database. With a part of the uid: a resource that is made anew under the same name
+        is another replay."""
+        meta = self.metadata
+        return f"{meta.namespace}/{meta.name}@{meta.uid[:8]}"
+
+    @property
+    def requested_by(self) -> str | None:
+        return self.metadata.annotations.get(REQUESTED_BY)
+
+    @property
+    def has_executors(self) -> bool:
+        """Else the driver does it all itself; for a dry run a look is enough."""
+        return self.spec.executor.instances > 0 and not self.spec.dry_run

@@ -40,7 +40,7 @@ def test_a_pause_and_its_end_are_told() -> None:
     assert told(status(WELL, paused=True), status(WELL)) == [("Resumed", False)]
 
 
-def test_dead_letters_are_told_with_the_top_error_when_there_are_more() -> None:
+def test_ce_18_dead_letters_are_told_with_the_top_error_when_there_are_more() -> None:
     error = TopError(error_class="event", code="X", text="no such topic", count=2)
     two = status(seen(pod(report=report(dead=2, errors=[error])), deployment=deployment()))
     (notice,) = decide_notices(status(WELL), two, 1, 1, None)
@@ -53,7 +53,8 @@ def test_dead_letters_are_told_with_the_top_error_when_there_are_more() -> None:
 def test_scaling_is_told_with_its_reason() -> None:
     scale = Scale(3, Reason.SCALING, "the oldest event waits for 60 s", Memory())
     (notice,) = decide_notices(status(WELL), status(WELL), 1, 3, scale)
-    assert notice == Notice("Scaled", "from 1 to 3 pods: the oldest event waits for 60 s")
+    text = "from 1 to 3 pods: the oldest event waits for 60 s"
+    assert notice == Notice("Scaled", text, always=True)
 
 
 def test_what_comes_back_again_and_again_is_told_once_in_a_while() -> None:
@@ -65,6 +66,6 @@ def test_what_comes_back_again_and_again_is_told_once_in_a_while() -> None:
 
 
 def test_every_scaling_is_told() -> None:
-    notice = Notice("Scaled", "from 1 to 2 pods")
+    notice = Notice("Scaled", "from 1 to 2 pods", always=True)
     _, memory = damped([notice], {}, NOW)
     assert damped([notice], memory, NOW)[0] == [notice]

@@ -232,7 +232,7 @@ def test_a_lag_around_the_limit_does_not_flap() -> None:
     assert conditions(status(around, after(high)))["BacklogHealthy"].status == "False"
 
 
-def test_dead_letters_are_told_with_their_cause() -> None:
+def test_ce_18_dead_letters_are_told_with_their_cause() -> None:
     around = seen(pod(report=report(dead=3, errors=[NO_TOPIC])), deployment=deployment())
     found = status(around)
     condition = conditions(found)["BacklogHealthy"]

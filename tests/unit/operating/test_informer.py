@@ -2,7 +2,7 @@
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -11,33 +11,15 @@ import pytest
 from aiohttp import web
 from kubernetes.aio import client
 
+from fixtures.answering import Handler, answering
 from outbox_operator.cluster.api import Api, ApiError, Unreachable
 from outbox_operator.cluster.client import differs
 from outbox_operator.cluster.informer import Informer, Owner
-from outbox_operator.cluster.kinds import CHILDREN, RELAYS
+from outbox_operator.cluster.kinds import CHILDREN, RELAYS, SPARK_APPLICATIONS, Kind
 from outbox_operator.program import Operator
 from outbox_operator.settings import OperatorSettings
 
 CONFIG_MAPS = CHILDREN["ConfigMap"]
-Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
-
-
-@asynccontextmanager
-async def answering(handler: Handler) -> AsyncIterator[Api]:
-    app = web.Application()
-    app.router.add_route("*", "/{path:.*}", handler)
-    runner = web.AppRunner(app, access_log=None, shutdown_timeout=0.1)
-    await runner.setup()
-    site = web.TCPSite(runner, "127.0.0.1", 0)
-    await site.start()
-    settings = client.Configuration()
-    settings.host = f"http://127.0.0.1:{runner.addresses[0][1]}"
-    api = Api(client.ApiClient(settings))
-    try:
-        yield api
-    finally:
-        await api.close()
-        await runner.cleanup()
 
 
 def config_map(name: str, version: int, owner: str = "orders") -> dict[str, Any]:
@@ -77,10 +59,12 @@ async def until(true: Callable[[], bool]) -> None:
 
 
 @asynccontextmanager
-async def informed(handler: Handler) -> AsyncIterator[tuple[Informer, list[Owner]]]:
+async def informed(
+    handler: Handler, kind: Kind = CONFIG_MAPS
+) -> AsyncIterator[tuple[Informer, list[Owner]]]:
     changed: list[Owner] = []
     async with answering(handler) as api:
-        informer = Informer(api, CONFIG_MAPS, "shop", changed.append)
+        informer = Informer(api, kind, "shop", changed.append)
         task = asyncio.create_task(informer.run())
         try:
             yield informer, changed
@@ -167,6 +151,34 @@ def test_what_was_listed_is_compared_as_what_was_watched() -> None:
             (body,) = informer.of(("shop", "orders"))
             wanted = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "a"}}
             assert not differs(wanted, body)
+
+    asyncio.run(test())
+
+
+@pytest.mark.parametrize("status", [404, 403])
+def test_a_kind_of_another_operator_may_be_missing_and_come_and_go(
+    monkeypatch: pytest.MonkeyPatch, status: int
+) -> None:
+    monkeypatch.setattr("outbox_operator.cluster.informer.UNKNOWN_PAUSE", 0.01)
+    known = False
+
+    async def server(request: web.Request) -> web.StreamResponse:
+        if not known:
+            return web.json_response({"message": "no such kind"}, status=status)
+        if "watch" in request.query:
+            gone = {"code": 410, "reason": "Expired", "message": "too old"}
+            return await stream(request, {"type": "ERROR", "object": gone})
+        return listed(config_map("a", 1))
+
+    async def test() -> None:
+        nonlocal known
+        async with informed(server, SPARK_APPLICATIONS) as (informer, _):
+            await until(informer.synced.is_set)  # nobody waits for it
+            assert not informer.served
+            known = True
+            await until(lambda: informer.served and names(informer) == ["a"])
+            known = False
+            await until(lambda: not informer.served and names(informer) == [])
 
     asyncio.run(test())
 

@@ -1,0 +1,66 @@
+"""
+The SparkApplication: one attempt at a replay by Kubeflow's Spark operator.
+
+Made once and never changed: any change of its spec would make the operator run it again. Everything
+that its mutating webhook would have to put into pods (environment, volumes, security, placement) is
+in the two templates, so that it works where the webhook is off.
+"""
+
+from outbox_operator.children.names import Manifest, attempt_name, owned, service_account_of
+from outbox_operator.children.replay_pods import ATTEMPT, driver_template, executor_template
+from outbox_operator.children.spark_conf import (
+    MAIN_FILE,
+    PROGRAM,
+    SPARK_VERSION,
+    cpu,
+    executors_conf,
+    image,
+    memory,
+    pull_policy,
+)
+from outbox_operator.resources.relay import OutboxRelay
+from outbox_operator.resources.replay import OutboxReplay, SparkPod
+from outbox_operator.settings import OperatorSettings
+
+API_VERSION = "sparkoperator.k8s.io/v1beta2"
+
+
+def build_spark_application(
+    replay: OutboxReplay, relay: OutboxRelay, operator: OperatorSettings, attempt: int
+) -> Manifest:
+    metadata = owned(replay, "driver", attempt_name(replay, attempt))
+    metadata["labels"][ATTEMPT] = str(attempt)
+    # The operator puts these labels on driver and executors alike, over those of the templates.
+    del metadata["labels"]["app.kubernetes.io/component"]
+    spec: Manifest = {
+        "type": "Python",
+        "mode": "cluster",
+        "sparkVersion": SPARK_VERSION,
+        "image": image(replay, operator),
+        "mainApplicationFile": f"local://{MAIN_FILE}",
+        "arguments": PROGRAM,
+        "restartPolicy": {"type": "Never"},  # our operator decides about another attempt
+        "sparkConf": executors_conf(replay, operator, attempt),
+        "driver": {
+            **size(replay.spec.driver),
+            "serviceAccount": service_account_of(replay),
+            "template": driver_template(replay, relay, attempt),
+        },
+        "executor": {
+            **size(replay.spec.executor),
+            "instances": replay.spec.executor.instances,
+            "template": executor_template(replay, relay, attempt),
+        },
+    }
+    if policy := pull_policy(replay, operator):
+        spec["imagePullPolicy"] = policy
+    return {
+        "apiVersion": API_VERSION,
+        "kind": "SparkApplication",
+        "metadata": metadata,
+        "spec": spec,
+    }
+
+
+def size(pod: SparkPod) -> Manifest:
+    return {"cores": pod.cores, "coreRequest": cpu(pod), "memory": memory(pod)}

@@ -1,0 +1,77 @@
+"""Gather: everything that is to be known of a replay before something is decided. Only reads."""
+
+import asyncio
+from collections.abc import Mapping
+
+from pydantic import ValidationError
+
+from outbox_operator.children.replay_pods import UID
+from outbox_operator.cluster.api import Api, Body
+from outbox_operator.cluster.gather import answering, children, component, is_owned, owner
+from outbox_operator.cluster.informer import Informers
+from outbox_operator.cluster.kinds import CHILDREN, PODS, RELAYS, SPARK_APPLICATIONS
+from outbox_operator.cluster.reports import Reporters
+from outbox_operator.cluster.secrets import Secrets
+from outbox_operator.resources.relay import OutboxRelay
+from outbox_operator.resources.replay import OutboxReplay
+from outbox_operator.resources.settings import PORT
+from outbox_operator.seen import Pod
+from outbox_operator.seen_replay import Driver, ReplaySeen
+from outbox_relay.contract.replay import ReplayReport
+
+
+class ReplayGatherer:
+    def __init__(
+        self, api: Api, informers: Informers, reporters: Reporters, secrets: Secrets
+    ) -> None:
+        self._api = api
+        self._informers = informers
+        self._reporters = reporters
+        self._secrets = secrets
+
+    async def replay(self, replay: OutboxReplay) -> ReplaySeen:
+        uid = replay.metadata.uid
+        pods = [
+            b
+            for b in self._informers.of(PODS.name, owner(replay))
+            if (b["metadata"].get("labels") or {}).get(UID) == uid
+        ]
+        drivers = [b for b in pods if component(b) == "driver"]
+        relay, found, reports = await asyncio.gather(
+            self._api.find(RELAYS.path(replay.metadata.namespace, replay.spec.relay_ref.name)),
+            self._children(replay),
+            self._reporters.ask(answering(drivers), PORT, ReplayReport),
+        )
+        known = _parsed(relay)
+        names = [known.spec.store.postgresql.dsn_secret_ref.name] if known else []
+        return ReplaySeen(
+            children=found,
+            secrets=await self._secrets.look(replay.metadata.namespace, names),
+            relay=known,
+            relay_invalid=relay is not None and known is None,
+            drivers=[Driver.of(b, reports.get(b["metadata"]["name"])) for b in drivers],
+            executors=[Pod.of(b, None) for b in pods if component(b) == "executor"],
+            spark_operator=self._informers.served(SPARK_APPLICATIONS.name),
+        )
+
+    async def _children(self, replay: OutboxReplay) -> Mapping[tuple[str, str], Body]:
+        """The present attempt surely: the watch may not have told of it yet."""
+        found = dict(children(self._informers, replay))
+        status = replay.status
+        if status.engine and status.application and status.phase != "Suspended":
+            key = status.engine, status.application
+            if key not in found:
+                path = CHILDREN[status.engine].path(replay.metadata.namespace, status.application)
+                body = await self._api.find(path)
+                if body is not None and is_owned(body, replay):
+                    found[key] = body
+        return found
+
+
+def _parsed(body: Body | None) -> OutboxRelay | None:
+    if body is None:
+        return None
+    try:
+        return OutboxRelay.parse(body)
+    except ValidationError:
+        return None

@@ -1,0 +1,47 @@
+"""
+What a replay has in the cluster at each step.
+
+Account, rights and settings are kept as they should be while an attempt is made or runs; an attempt
+itself is made once.
+"""
+
+from dataclasses import dataclass, field
+
+from outbox_operator.children.names import Manifest
+from outbox_operator.children.replay_access import build_replay_account, build_role_binding
+from outbox_operator.children.replay_config import build_replay_config
+from outbox_operator.children.replay_job import build_job
+from outbox_operator.children.spark_application import build_spark_application
+from outbox_operator.decide.replay import ENGINES, Follow, Start, Step, Suspend
+from outbox_operator.resources.replay import OutboxReplay
+from outbox_operator.seen_replay import ReplaySeen
+from outbox_operator.settings import OperatorSettings
+
+
+@dataclass(frozen=True)
+class ReplayChildren:
+    wanted: list[Manifest] = field(default_factory=list)
+    attempt: Manifest | None = None
+    """To be made, unless it is there already."""
+    unwanted: list[tuple[str, str]] = field(default_factory=list)
+    """Kind and name."""
+
+
+def decide_replay_children(
+    replay: OutboxReplay, seen: ReplaySeen, step: Step, operator: OperatorSettings
+) -> ReplayChildren:
+    if isinstance(step, Suspend):
+        return ReplayChildren(unwanted=[key for key in seen.children if key[0] in ENGINES])
+    relay = seen.relay
+    if relay is None or not isinstance(step, (Start, Follow)):
+        return ReplayChildren()
+    optional = [
+        (build_replay_account(replay), replay.spec.pod.service_account_name is None),
+        (build_role_binding(replay, operator), replay.has_executors),
+    ]
+    wanted = [child for child, is_wanted in optional if is_wanted]
+    wanted.append(build_replay_config(replay, relay))
+    if not isinstance(step, Start):
+        return ReplayChildren(wanted)
+    build = build_job if step.engine == "Job" else build_spark_application
+    return ReplayChildren(wanted, build(replay, relay, operator, step.attempt))

@@ -1,0 +1,246 @@
+"""
+The status of a replay: phase, four conditions and the figures.
+
+Judged from the step that was decided, and from the status before it: figures stay until a driver
+tells others, and what is finished is never written again.
+"""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from datetime import datetime, timedelta
+from typing import Any
+
+from outbox_operator.children.names import attempt_name
+from outbox_operator.decide.attempt import Going
+from outbox_operator.decide.backlog import rounded
+from outbox_operator.decide.checks import Finding, a_child_is_refused, a_name_is_taken
+from outbox_operator.decide.replay import (
+    Cancel,
+    Finish,
+    Finished,
+    Follow,
+    Hold,
+    Retry,
+    Start,
+    Step,
+    Suspend,
+    Wait,
+)
+from outbox_operator.resources.conditions import Condition, Reason, ReplayCondition, carried_over
+from outbox_operator.resources.replay import OutboxReplay, Phase, ReplayStatus
+from outbox_operator.seen import Refusal, Surroundings
+from outbox_relay.contract.replay import ReplayReport
+
+STAGES: dict[str, Phase] = {"Starting": "Planning", "Planning": "Planning", "Running": "Running"}
+"""Of the driver, as phases."""
+NEARLY = timedelta(seconds=10)
+"""An end is told so exactly; else every look would write another one."""
+
+Fields = dict[str, Any]
+Judged = tuple[ReplayCondition, str, str, str]
+
+
+def decide_replay_status(
+    replay: OutboxReplay, step: Step, refusals: Sequence[Refusal], now: datetime
+) -> ReplayStatus:
+    before = replay.status
+    now = now.replace(microsecond=0)
+    if isinstance(step, Finished):
+        return before
+    if refused := _refused(replay, refusals):
+        step = _despite(step, refused)
+    fields, why = _fields(replay, step, now)
+    fields = {
+        "observed_generation": replay.metadata.generation,
+        "requested_by": replay.requested_by,
+        "message": why.message,
+        **fields,
+    }
+    made = before.model_copy(update=fields)
+    judged = _conditions(replay, step, why)
+    return made.model_copy(update={"conditions": _as_conditions(replay, judged, now)})
+
+
+def _refused(replay: OutboxReplay, refusals: Sequence[Refusal]) -> Finding | None:
+    around = Surroundings(refusals=refusals)
+    return a_name_is_taken(replay, around) or a_child_is_refused(replay, around)
+
+
+def _despite(step: Step, refused: Finding) -> Step:
+    """What becomes of a step that the API server did not let us take in full."""
+    match step:
+        case Start():
+            return Hold(refused)
+        case Follow(attempt):  # it runs, and goes on
+            return Follow(replace(attempt, finding=refused))
+    return step
+
+
+# What changes at each step ---------------------------------------------------------------------
+
+
+def _fields(replay: OutboxReplay, step: Step, now: datetime) -> tuple[Fields, Finding]:
+    """And why it stands so."""
+    before = replay.status
+    idle: Fields = {"rate": None, "eta": None}
+    match step:
+        case Hold(finding) | Wait(finding):
+            # Without a time the attempt before would be judged a second time.
+            at = (before.next_attempt_time or now) if before.attempts else None
+            return {"phase": "Pending", "next_attempt_time": at, **idle}, finding
+        case Start(attempt, engine):
+            name = attempt_name(replay, attempt)
+            started: Fields = {
+                "phase": "Pending",
+                "attempts": attempt,
+                "engine": engine,
+                "application": name,
+                "start_time": before.start_time or now,
+                "next_attempt_time": None,
+                **idle,
+            }
+            return started, Finding(Reason.PENDING, f"{engine} {name} was made")
+        case Follow(Going(report, finding)):
+            if report is not None:
+                phase, told = STAGES.get(report.stage, "Running"), report.message
+            elif before.phase is not None and before.phase in STAGES.values():
+                phase, told = before.phase, before.message or ""  # it is silent for a moment
+            else:
+                phase, told = "Planning", f"the driver of {before.application} starts"
+            shown = _figures(before, report, now) | {"phase": phase}
+            return shown, finding or Finding(phase, told)
+        case Follow(starting):
+            told = f"waiting for the pod of {before.engine} {before.application}"
+            finding = starting.finding or Finding(Reason.PENDING, told)
+            return {"phase": before.phase, **idle}, finding
+        case Retry(over, failures, at):
+            what = "was stopped" if over.verdict == "Stopped" else "failed"
+            told = (
+                f"attempt {before.attempts} {what}: {over.finding.message}; the next one begins "
+                f"at {at:%H:%M:%S} UTC and goes on from there"
+            )
+            shown = _figures(before, over.report, now) | idle
+            shown |= {"phase": "Pending", "failures": failures or None, "next_attempt_time": at}
+            return shown, Finding(over.finding.reason, told)
+        case Suspend(over):
+            told = "stopped; what is done stays done. To go on set spec.suspend to false"
+            shown = _figures(before, over.report if over else None, now) | idle
+            shown |= {"phase": "Suspended", "next_attempt_time": None}
+            return shown, Finding(Reason.SUSPENDED, told)
+        case Finish(phase, finding, over, failures):
+            shown = _figures(before, over.report, now) | idle
+            if phase == "Succeeded" and not replay.spec.dry_run:
+                shown |= {"percent": 100, "progress": "100%"}
+            shown |= {"phase": phase, "completion_time": now, "next_attempt_time": None}
+            return shown | {"failures": failures or None}, finding
+        case Cancel():
+            told = "deleted before it was done; what was replayed stays so"
+            shown = {"phase": "Cancelled", "completion_time": now, "next_attempt_time": None}
+            return shown | idle, Finding(Reason.CANCELLED, told)
+        case _:
+            raise AssertionError(step)
+
+
+def _figures(before: ReplayStatus, report: ReplayReport | None, now: datetime) -> Fields:
+    """Until a driver knows its plan, those that are known count."""
+    if report is None or report.matched is None:
+        return {}
+    done = report.replayed + report.skipped
+    percent = min(100, done * 100 // report.matched) if report.matched else 100
+    made: Fields = {
+        "matched": report.matched,
+        "replayed": report.replayed,
+        "skipped": report.skipped,
+        "skipped_because": dict(report.skipped_because),
+        "percent": percent,
+        "progress": f"{percent}%",
+        "rate": rounded(report.rate),
+        "eta": _nearly(before.eta, now, report.seconds_left),
+    }
+    if report.preview is not None:  # nothing is replayed: there is no progress to tell
+        made |= {"preview": report.preview, "percent": None, "progress": None}
+        made |= {"replayed": None, "skipped": None}
+    return made
+
+
+def _nearly(before: datetime | None, now: datetime, seconds: float | None) -> datetime | None:
+    """When it ends, which stays as it was told as long as that is about right."""
+    if seconds is None:
+        return None
+    eta = (now + timedelta(seconds=seconds)).replace(microsecond=0)
+    if before is not None and abs(eta - before) <= max(NEARLY, (eta - now) / 10):
+        return before
+    return eta
+
+
+# The conditions --------------------------------------------------------------------------------
+
+
+def _conditions(replay: OutboxReplay, step: Step, why: Finding) -> list[Judged]:
+    succeeded = isinstance(step, Finish) and step.phase == "Succeeded"
+    failed = isinstance(step, Finish) and step.phase == "Failed"
+    no_failure = ("False", Reason.AS_EXPECTED, "")
+    not_suspended = ("False", Reason.NOT_SUSPENDED, "")
+    because = (why.reason, why.message)
+    return [
+        (ReplayCondition.ACCEPTED, *_accepted(replay, step, why)),
+        (
+            ReplayCondition.SUSPENDED,
+            *(("True", *because) if isinstance(step, Suspend) else not_suspended),
+        ),
+        (ReplayCondition.COMPLETE, "True" if succeeded else "False", *because),
+        (ReplayCondition.FAILED, *(("True", *because) if failed else no_failure)),
+    ]
+
+
+def _accepted(replay: OutboxReplay, step: Step, why: Finding) -> tuple[str, str, str]:
+    if isinstance(step, Hold):
+        return "False", why.reason, why.message
+    before = next((c for c in replay.status.conditions if c.type == ReplayCondition.ACCEPTED), None)
+    if isinstance(step, Suspend | Cancel):  # nobody has looked
+        if before is None:
+            return "Unknown", Reason.PENDING, "judged when it is to begin"
+        return before.status, before.reason, before.message
+    return "True", Reason.AS_EXPECTED, f"relay {replay.spec.relay_ref.name} can take events back"
+
+
+def _as_conditions(
+    replay: OutboxReplay, judged: Iterable[Judged], now: datetime
+) -> tuple[Condition, ...]:
+    made = [
+        Condition.model_validate(
+            {
+                "type": kind,
+                "status": status,
+                "reason": reason,
+                "message": message,
+                "observed_generation": replay.metadata.generation,
+                "last_transition_time": now,
+            }
+        )
+        for kind, status, reason, message in judged
+    ]
+    return carried_over(replay.status.conditions, made)
+
+
+def decide_invalid_replay(
+    before: ReplayStatus, generation: int, why: str, now: datetime
+) -> ReplayStatus:
+    """Of a spec that the schema let through and we cannot use. It cannot be corrected, either."""
+    message = f"{why}. Correct it in another OutboxReplay"
+    accepted = Condition(
+        type=ReplayCondition.ACCEPTED,
+        status="False",
+        reason=Reason.SPEC_INVALID,
+        message=message,
+        observed_generation=generation,
+        last_transition_time=now.replace(microsecond=0),
+    )
+    return before.model_copy(
+        update={
+            "observed_generation": generation,
+            "phase": before.phase or "Pending",
+            "conditions": carried_over(before.conditions, [accepted]),
+            "message": message,
+        }
+    )

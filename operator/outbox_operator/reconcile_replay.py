@@ -1,0 +1,157 @@
+"""
+Reconcile a replay: gather, decide on the next step, take it, say how it stands.
+
+Called by `reconcile` for one replay at a time. An attempt is made before the status tells of it: if
+the operator ends in between, the next one finds it there, and makes no second.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from pydantic import ValidationError
+
+from outbox_operator.cluster.client import Writer
+from outbox_operator.cluster.gather_replay import ReplayGatherer
+from outbox_operator.cluster.kinds import REPLAYS
+from outbox_operator.decide.notices import damped
+from outbox_operator.decide.replay import FINISHED, Retry, Step, Suspend, decide_step
+from outbox_operator.decide.replay_children import ReplayChildren, decide_replay_children
+from outbox_operator.decide.replay_notices import decide_replay_notices
+from outbox_operator.decide.replay_status import decide_invalid_replay, decide_replay_status
+from outbox_operator.metrics import Metrics
+from outbox_operator.resources.objects import Resource
+from outbox_operator.resources.replay import OutboxReplay, ReplayStatus
+from outbox_operator.seen_replay import ReplaySeen
+from outbox_operator.settings import OperatorSettings
+from outbox_relay.contract.settings import explain
+
+Key = tuple[str, str, str]
+"""Kind, namespace and name of a resource."""
+Body = Mapping[str, Any]
+
+
+@dataclass
+class Remembered:
+    """Of one replay, from look to look."""
+
+    uid: str
+    status: ReplayStatus
+    """As we wrote it last: what Kopf saw may be older."""
+    told: dict[str, datetime] = field(default_factory=dict)
+
+
+class ReplayReconciler:
+    def __init__(
+        self,
+        settings: OperatorSettings,
+        gatherer: ReplayGatherer,
+        writer: Writer,
+        metrics: Metrics,
+    ) -> None:
+        self._settings = settings
+        self._gatherer = gatherer
+        self._writer = writer
+        self._metrics = metrics
+        self._remembered: dict[Key, Remembered] = {}
+
+    def forget(self, key: Key) -> None:
+        if gone := self._remembered.pop(key, None):
+            self._writer.forget(gone.uid)
+
+    async def look(self, key: Key, body: Body) -> float | None:
+        now = datetime.now(UTC)
+        try:
+            replay = OutboxReplay.parse(body)
+        except ValidationError as error:
+            await self._refuse(body, error, now)
+            return None
+        remembered = self._remembered.get(key)
+        if remembered is None or remembered.uid != replay.metadata.uid:
+            remembered = self._remembered[key] = Remembered(replay.metadata.uid, replay.status)
+        replay = replay.model_copy(update={"status": remembered.status})
+        if replay.status.phase in FINISHED:
+            self._judged(key, replay.status)
+            return await self._finished(replay, now)
+
+        seen = await self._gatherer.replay(replay)
+        step = decide_step(replay, seen, now)
+        children = decide_replay_children(replay, seen, step, self._settings)
+        seen = await self._take(replay, children, seen)
+        status = decide_replay_status(replay, step, seen.refusals, now)
+        await self._tell(replay, remembered, status, now)
+        await self._writer.report(REPLAYS, replay, status.written(), body.get("status") or {})
+        remembered.status = status
+        self._judged(key, status)
+        return self._next_look(replay, step, children, status, now)
+
+    async def _take(
+        self, replay: OutboxReplay, children: ReplayChildren, seen: ReplaySeen
+    ) -> ReplaySeen:
+        seen = await self._writer.apply(replay, children.wanted, seen)
+        await self._writer.remove(replay, children.unwanted, seen)
+        if children.attempt is not None and not seen.refusals:
+            refusal = await self._writer.create(replay, children.attempt)
+            seen = replace(seen, refusals=[refusal] if refusal else [])
+        return seen
+
+    async def _tell(
+        self, replay: OutboxReplay, remembered: Remembered, status: ReplayStatus, now: datetime
+    ) -> None:
+        notices = decide_replay_notices(remembered.status, status)
+        fresh, remembered.told = damped(notices, remembered.told, now)
+        for notice in fresh:
+            await self._writer.tell(
+                replay, notice.reason, notice.message, warning=notice.warning, now=now
+            )
+
+    def _judged(self, key: Key, status: ReplayStatus) -> None:
+        self._metrics.judged(key, {c.type: c.status for c in status.conditions})
+
+    def _next_look(
+        self,
+        replay: OutboxReplay,
+        step: Step,
+        children: ReplayChildren,
+        status: ReplayStatus,
+        now: datetime,
+    ) -> float | None:
+        look = self._settings.look.total_seconds()
+        if status.phase in FINISHED:
+            return seconds_to_live(replay, status, now)
+        if isinstance(step, Suspend):
+            return look if children.unwanted else None
+        if isinstance(step, Retry) and replay.spec.suspend:
+            return 0.0
+        at = status.next_attempt_time
+        if at is None or at <= now:
+            return look
+        return min(look, (at - now).total_seconds())
+
+    async def _finished(self, replay: OutboxReplay, now: datetime) -> float | None:
+        left = seconds_to_live(replay, replay.status, now)
+        if left is None or left > 0 or replay.metadata.deletion_timestamp is not None:
+            return left
+        await self._writer.expire(REPLAYS, replay)
+        return None
+
+    async def _refuse(self, body: Body, error: ValidationError, now: datetime) -> None:
+        """A spec that the schema let through and we cannot use."""
+        why = "; ".join(line.strip() for line in explain(error).splitlines())
+        resource = Resource.model_validate(
+            {k: body[k] for k in ("apiVersion", "kind", "metadata")}, by_alias=True
+        )
+        before = ReplayStatus.model_validate(body.get("status") or {})
+        if before.phase in FINISHED:
+            return
+        status = decide_invalid_replay(before, resource.metadata.generation, why, now)
+        await self._writer.report(REPLAYS, resource, status.written(), body.get("status") or {})
+
+
+def seconds_to_live(replay: OutboxReplay, status: ReplayStatus, now: datetime) -> float | None:
+    """Until a finished one is deleted; None: it stays."""
+    ttl, end = replay.spec.ttl_seconds_after_finished, status.completion_time
+    if ttl is None or end is None:
+        return None
+    return max(0.0, (end + timedelta(seconds=ttl) - now).total_seconds())

@@ -1,0 +1,32 @@
+"""
+OutboxReplay and its OutboxRelay to replay.json, which the driver reads.
+
+Called by the builder of the ConfigMap. Pure: no secret is read here; the driver finds the DSN in
+the environment, under the name that relays know it by.
+"""
+
+from typing import Any
+
+from outbox_operator.resources.relay import OutboxRelay
+from outbox_operator.resources.replay import OutboxReplay
+from outbox_operator.resources.settings import DSN_ENV
+from outbox_relay.contract.replay import ReplayRequest
+
+
+def replay_settings(replay: OutboxReplay, relay: OutboxRelay) -> dict[str, Any]:
+    """As `outbox_relay.contract.replay.load_replay` reads it."""
+    request: dict[str, Any] = replay.spec.model_dump(
+        mode="json", by_alias=True, exclude_none=True, include=set(ReplayRequest.model_fields)
+    )
+    timeouts = relay.spec.store.postgresql.model_dump(
+        mode="json", by_alias=True, exclude={"dsn_secret_ref", "manage_schema"}
+    )
+    made = {
+        **request,
+        "id": replay.replay_id,
+        "relay": relay.relay_name,
+        "store": {"dsn": {"env": DSN_ENV}, **timeouts},
+    }
+    if replay.requested_by:
+        made["requestedBy"] = replay.requested_by
+    return made

@@ -1,0 +1,156 @@
+"""One look at a resource, with an API server that says what a test wants."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+import pytest
+from aiohttp import web
+
+from fixtures.answering import Handler, answering
+from fixtures.made_resources import relay_body, replay_body
+from fixtures.made_seen import deployment, pod, seen
+from outbox_operator.cluster.api import ApiError
+from outbox_operator.cluster.client import Writer
+from outbox_operator.cluster.gather import Gatherer
+from outbox_operator.cluster.gather_replay import ReplayGatherer
+from outbox_operator.cluster.informer import Informers
+from outbox_operator.cluster.kinds import RELAYS
+from outbox_operator.cluster.reports import Reporters
+from outbox_operator.cluster.secrets import Secrets
+from outbox_operator.metrics import Metrics
+from outbox_operator.reconcile import Reconciler
+from outbox_operator.reconcile_replay import ReplayReconciler
+from outbox_operator.resources.relay import OutboxRelay
+from outbox_operator.seen import Seen
+from outbox_operator.settings import OperatorSettings
+
+DEPLOYMENT = deployment()
+WRITTEN = {"resourceVersion": "2", "generation": 2}
+"""Of a Deployment whose controller has only seen the first."""
+NOT_FOUND = {"reason": "NotFound", "message": "there is none"}
+
+
+class Server:
+    """It has one relay, or none, and notes what is written."""
+
+    def __init__(self, relay: dict[str, Any] | None) -> None:
+        self.relay = relay
+        self.written: list[str] = []
+        self.status: dict[str, Any] = {}
+
+    async def answer(self, request: web.Request) -> web.Response:
+        if request.method != "GET":
+            self.written.append(request.path)
+        if request.path.endswith("/status"):
+            self.status = (await request.json())["status"]
+        if f"/{RELAYS.plural}/" in request.path and self.relay is not None:
+            return web.json_response(self.relay)
+        if request.method == "PATCH" and "outbox.dev" not in request.path:
+            return web.json_response({**DEPLOYMENT, "metadata": WRITTEN})
+        return web.json_response(NOT_FOUND, status=404)
+
+
+@asynccontextmanager
+async def reconciling(
+    handler: Handler, kind: type[Gatherer] = Gatherer
+) -> AsyncIterator[Reconciler]:
+    async with answering(handler) as api:
+        reporters, metrics, settings = Reporters(), Metrics(), OperatorSettings()
+        around = (api, Informers(api, (), (), lambda _: None), reporters, Secrets(api, 60))
+        replays = ReplayReconciler(settings, ReplayGatherer(*around), Writer(api), metrics)
+        try:
+            yield Reconciler(settings, kind(*around), Writer(api), metrics, replays)
+        finally:
+            await reporters.close()
+
+
+class Settled(Gatherer):
+    """Of a relay whose pods are as they were asked for, before it was changed."""
+
+    async def relay(self, relay: OutboxRelay) -> Seen:
+        before = {**DEPLOYMENT, "metadata": {"name": "orders-relay", "resourceVersion": "1"}}
+        return seen(pod(), deployment=before)
+
+
+def test_a_change_that_was_just_written_is_not_yet_carried_out() -> None:
+    server = Server(relay_body())
+    key = (RELAYS.name, "shop", "orders")
+
+    async def test() -> None:
+        async with reconciling(server.answer, Settled) as reconciler:
+            reconciler.seen(key, relay_body(batchSize=100))
+            await reconciler.look(key)
+
+    asyncio.run(test())
+    progressing = {c["type"]: c["status"] for c in server.status["conditions"]}["Progressing"]
+    assert progressing == "True"
+
+
+@pytest.mark.parametrize("now", [None, "another"])
+def test_nothing_is_made_for_a_relay_that_is_gone_or_is_another_now(now: str | None) -> None:
+    remembered = relay_body()
+    body = relay_body()
+    body["metadata"]["uid"] = now
+    server = Server(None if now is None else body)
+    key = (RELAYS.name, "shop", "orders")
+
+    async def test() -> None:
+        async with reconciling(server.answer) as reconciler:
+            reconciler.seen(key, remembered)
+            assert await reconciler.look(key) is None
+            assert server.written == []
+            assert await reconciler.look(key) is None  # it is forgotten
+
+    asyncio.run(test())
+
+
+def test_what_is_told_of_a_new_one_meanwhile_is_not_forgotten() -> None:
+    server = Server(None)
+    key = (RELAYS.name, "shop", "orders")
+    new = relay_body()
+    new["metadata"]["uid"] = "new"
+
+    async def test() -> None:
+        async with reconciling(server.answer) as reconciler:
+            reconciler.seen(key, relay_body())
+            looking = asyncio.create_task(reconciler.look(key))
+            await asyncio.sleep(0)  # it has begun
+            reconciler.seen(key, new)
+            assert await looking is None
+            server.relay = new
+            assert await reconciler.look(key) is not None
+
+    asyncio.run(test())
+    assert any(path.endswith("/deployments/orders-relay") for path in server.written)
+
+
+def test_a_server_that_does_not_know_the_kind_says_nothing_about_the_relay() -> None:
+    key = (RELAYS.name, "shop", "orders")
+
+    async def no_such_page(_: web.Request) -> web.Response:
+        return web.Response(text="404 page not found", status=404)
+
+    async def test() -> None:
+        async with reconciling(no_such_page) as reconciler:
+            reconciler.seen(key, relay_body())
+            for _ in range(2):  # it is tried again
+                with pytest.raises(ApiError, match="page not found"):
+                    await reconciler.look(key)
+
+    asyncio.run(test())
+
+
+def test_a_replay_that_is_gone_is_not_tried_again() -> None:
+    server = Server(None)
+    key = ("OutboxReplay", "shop", "again")
+
+    async def test() -> None:
+        async with reconciling(server.answer) as reconciler:
+            reconciler.seen(key, replay_body())
+            assert await reconciler.look(key) is None
+            assert await reconciler.look(key) is None
+
+    asyncio.run(test())
+    assert len([path for path in server.written if path.endswith("/status")]) == 1
