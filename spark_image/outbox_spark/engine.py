@@ -35,9 +35,7 @@ class Engine:
         # Its own progress is not ours; at debug it tells where executors are.
         context.setLogLevel("INFO" if settings.log.level == "debug" else "WARN")
         conf = dict(context.getConf().getAll())
-        self._tasks = slots.tasks(
-            slots.room(conf, context.defaultParallelism), settings.connections
-        )
+        self._tasks = slots.tasks(conf, context.defaultParallelism, settings.connections)
         log.info(
             "Spark %s runs %d tasks on %s",
             *(context.version, self._tasks, context.master),

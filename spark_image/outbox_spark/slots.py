@@ -24,5 +24,7 @@ def room(conf: Mapping[str, str], local: int) -> int:
     return instances * cores // int(conf.get("spark.task.cpus", "1"))
 
 
-def tasks(room: int, connections: int) -> int:
-    return max(1, min(room, connections))
+def tasks(conf: Mapping[str, str], local: int, connections: int) -> int:
+    """Half as many connections may be used where each task can have a speculative twin."""
+    doubled = conf.get("spark.speculation", "false").lower() == "true"
+    return max(1, min(room(conf, local), connections // 2 if doubled else connections))

@@ -15,12 +15,17 @@ def test_there_is_room_for_a_task_per_core_of_all_executors_that_were_asked_for(
 
 
 def test_as_many_tasks_as_there_is_room_for() -> None:
-    assert tasks(room=3, connections=16) == 3
+    assert tasks({}, local=3, connections=16) == 3
 
 
 def test_the_connections_are_a_bound_whatever_room_there_is() -> None:
-    assert tasks(room=400, connections=16) == 16
+    assert tasks({}, local=400, connections=16) == 16
+
+
+def test_twins_of_tasks_do_not_go_beyond_the_connections_either() -> None:
+    assert tasks({"spark.speculation": "true"}, local=400, connections=16) == 8
 
 
 def test_one_task_at_the_least() -> None:
-    assert tasks(room=0, connections=16) == 1
+    assert tasks({}, local=0, connections=16) == 1
+    assert tasks({"spark.speculation": "true"}, local=2, connections=1) == 1
