@@ -451,3 +451,32 @@ def test_the_relays_role_is_enough_and_the_readers_only_reads(
 def test_chunks_are_as_large_as_a_twentieth_of_a_second_allows() -> None:
     rates = (1, 1000, 20_000, 1_000_000)
     assert [replays.chunk_rows(rate) for rate in rates] == [50, 50, 1000, 5000]
+
+
+def test_the_ledger_is_readable_by_a_person(outbox: Outbox, relay: int, cli: Cli) -> None:
+    assert cli.json("replays") == {"replays": []}
+    cli("replays")
+    assert "nothing was replayed in bulk" in cli.err
+    emit_many(outbox, 200)
+    end_all(outbox, relay, "DEAD")
+    bulk = Bulk(outbox, requestedBy="ann")
+    Bulk(outbox, "quicker").take()
+    bulk.take()
+    bulk.take()
+    replays.begin(outbox.conn, replay_settings("new"))
+    new, quicker, found = cli.json("replays")["replays"]
+    assert (found["id"], found["relay"], found["action"]) == (bulk.id, "relay", "Requeue")
+    assert (found["matched"], found["replayed"], found["skipped"]) == (200, 50, 50)
+    assert (found["state"], found["percent"]) == ("running", 50)
+    assert found["skipped_because"] == {"Pending": 50}
+    assert (found["requested_by"], quicker["requested_by"]) == ("ann", None)
+    assert found["last_chunk_at"] > quicker["last_chunk_at"]
+    assert (new["state"], new["percent"], new["last_chunk_at"]) == ("planning", None, None)
+    assert "50 (50 Pending)" in cli("replays", "--relay", "relay")
+    replays.stop(outbox.conn, bulk.id)
+    assert "stopped" in cli("replays")
+    Bulk(outbox).run()
+    replays.finish(outbox.conn, bulk.id)
+    found = cli.json("replays")["replays"][2]
+    assert (found["state"], found["percent"]) == ("finished", 100)
+    assert cli.json("replays", "--relay", "other") == {"replays": []}

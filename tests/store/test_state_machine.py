@@ -22,6 +22,7 @@ from hypothesis.stateful import (
     run_state_machine_as_test,
 )
 
+from fixtures.bulk import Bulk
 from fixtures.made_settings import relay_settings
 from fixtures.outbox import Holder, Outbox
 from outbox_relay.model.event import Claim
@@ -136,6 +137,21 @@ class OutboxMachine(RuleBasedStateMachine):
             reset,
             relay,
         )
+        self.replayed.update(seq for (seq,) in rows)
+
+    @rule(relay=st.sampled_from(["plain", "ordered"]), out=st.booleans())
+    def replay_many(self, relay: str, out: bool) -> None:
+        states = ["DEAD", "PUBLISHED"] if out else ["DEAD"]
+        bulk = Bulk(
+            self.outbox,
+            f"replay-{next(NUMBERS)}",
+            relay=relay,
+            select={"states": states, "eventTypes": ["*"]},
+        )
+        while bulk.take().outcome != "done":
+            pass
+        assert bulk.progress().replayed == bulk.matched
+        rows = self.outbox.sql("SELECT seq FROM outbox.delivery WHERE replay_id = %s", bulk.id)
         self.replayed.update(seq for (seq,) in rows)
 
     # What is true after every step ------------------------------------------------------------

@@ -13,7 +13,17 @@ from collections.abc import Sequence
 import click
 
 from outbox_relay import __version__
-from outbox_relay.cli import check, inspect, intervene, last_words, lineage, retire, serve, troubles
+from outbox_relay.cli import (
+    check,
+    inspect,
+    intervene,
+    last_words,
+    lineage,
+    replays,
+    retire,
+    serve,
+    troubles,
+)
 from outbox_relay.errors import Defect, OutboxError, SettingsError
 
 SECTIONS = {
@@ -29,6 +39,7 @@ SECTIONS = {
         lineage.effects,
         inspect.audit,
         inspect.relays,
+        replays.replays,
     ],
     "Intervene (each with --reason, each in the audit)": [
         intervene.retry,

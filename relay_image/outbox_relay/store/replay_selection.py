@@ -1,12 +1,11 @@
 """
-The events that a bulk replay is about: its selection as SQL, and what a dry run tells of them.
+The events that a bulk replay is about: its selection as SQL.
 
-Called by `store.replays` (the plan) and by the driver of a dry run. Conditions are fixed fragments;
-what people wrote enters as parameters only. Nothing here writes.
+Called by `store.replays` (the plan) and by `store.replay_preview` (a dry run). Conditions are fixed
+fragments; what people wrote enters as parameters only. Nothing here writes.
 """
 
 from collections.abc import Iterable
-from math import ceil
 from typing import Any, NamedTuple
 
 import psycopg
@@ -14,25 +13,19 @@ from psycopg import errors as pg
 from psycopg import sql
 from psycopg.types.json import Jsonb
 
-from outbox_relay.contract.replay import Preview, ReplayRequest, ReplaySettings, TypeCount
+from outbox_relay.contract.replay import ReplayRequest
 from outbox_relay.errors import RelayUnknown, SelectionInvalid
 from outbox_relay.store.connection import Connection, first_line, translated
-from outbox_relay.store.inspection import fetch, reading
+from outbox_relay.store.inspection import fetch
 from outbox_relay.store.selection import as_like, earlier, later, seq_at
-
-KINDS_TOLD = 100
-SAMPLES = 20
-KEYS_LOOKED_AT = 10_000
-"""Whether later events of a key are out is asked of so many keys, and of the next hundred events of
-each: the answer is a warning."""
 
 ON_EVENT = {
     "event_types": "e.event_type LIKE ANY (%(event_types)s::text[])",
     "created_after": "e.created_at >= %(created_after)s",
     "created_before": "e.created_at < %(created_before)s",
     "ordering_keys": "e.ordering_key = ANY (%(ordering_keys)s::text[])",
-    "aggregate_ids": "e.aggregate_id IS NOT NULL AND (e.aggregate_type, e.aggregate_id) IN"
-    " (SELECT * FROM unnest(%(aggregate_types)s::text[], %(aggregate_ids)s::text[]))",
+    "aggregates": "(e.aggregate_type, e.aggregate_id) IN (SELECT * FROM unnest("
+    "%(aggregates)s::text[], %(aggregate_ids)s::text[]))",
     "tenants": "e.tenant_id = ANY (%(tenants)s::text[])",
     "correlation_ids": "e.correlation_id = ANY (%(correlation_ids)s::text[])",
     "event_ids": "e.event_id = ANY (%(event_ids)s::uuid[])",
@@ -45,8 +38,8 @@ ON_DELIVERY = {
     " OR d.last_error->>'code' ~ %(error_matches)s OR d.last_error->>'text' ~ %(error_matches)s)",
 }
 BOUNDS = {"first_seq": "{}.seq >= %(first_seq)s", "beyond_seq": "{}.seq < %(beyond_seq)s"}
-NARROW = ("ordering_keys", "aggregate_ids", "correlation_ids", "event_ids")
-"""Each finds its few events by an index of its own."""
+NARROW = ("event_ids", "correlation_ids", "aggregates", "ordering_keys")
+"""Each finds its few events by an index of its own; the first that is asked for leads the way."""
 
 # With literals, because the index of what is dead serves no parameter.
 STATES = {
@@ -58,8 +51,22 @@ STATES = {
 OF_DELIVERIES = sql.SQL("""
     FROM outbox.delivery d {event} WHERE d.relay_id = %(relay_id)s AND {where}
 """)
+# OFFSET 0 keeps the planner from another way round, which old statistics may make look cheap.
+OF_FEW_DELIVERIES = sql.SQL("""
+    FROM {events} e, LATERAL (SELECT d.* FROM outbox.delivery d
+                               WHERE d.relay_id = %(relay_id)s AND d.seq = e.seq OFFSET 0) d
+   WHERE {where}
+""")
+FEW_EVENTS = sql.SQL("(SELECT e.* FROM outbox.event e WHERE {lead} OFFSET 0)")
+OF_AGGREGATES = sql.SQL("""
+    (SELECT e.* FROM (SELECT DISTINCT * FROM unnest(%(aggregates)s::text[],
+                                                    %(aggregate_ids)s::text[]) a (type, id)) a,
+            LATERAL (SELECT e.* FROM outbox.event e
+                      WHERE e.aggregate_type = a.type AND e.aggregate_id = a.id OFFSET 0) e
+      OFFSET 0)
+""")
 OF_EVENTS = sql.SQL("""
-    FROM outbox.event e JOIN outbox.relay r ON r.id = %(relay_id)s
+    FROM {events} e JOIN outbox.relay r ON r.id = %(relay_id)s
    WHERE e.event_type <> 'outbox.sentinel' AND outbox.wants(r, e.event_type, e.tenant_id)
      AND NOT EXISTS (SELECT 1 FROM outbox.delivery d
                       WHERE d.relay_id = %(relay_id)s AND d.seq = e.seq)
@@ -118,7 +125,11 @@ def as_asked(request: ReplayRequest) -> dict[str, Any]:
 
 def is_narrow(request: ReplayRequest) -> bool:
     """Is it found by an index, whatever the statistics say? Else whole tables may be read."""
-    return any(values_of(request)[name] is not None for name in NARROW)
+    return lead_of(values_of(request)) is not None
+
+
+def lead_of(values: dict[str, Any]) -> str | None:
+    return next((name for name in NARROW if values[name] is not None), None)
 
 
 def values_of(request: ReplayRequest) -> dict[str, Any]:
@@ -130,7 +141,7 @@ def values_of(request: ReplayRequest) -> dict[str, Any]:
         "created_after": wanted.created and wanted.created.after,
         "created_before": wanted.created and wanted.created.before,
         "ordering_keys": as_list(wanted.ordering_keys),
-        "aggregate_types": wanted.aggregates and [a.type for a in wanted.aggregates],
+        "aggregates": wanted.aggregates and [a.type for a in wanted.aggregates],
         "aggregate_ids": wanted.aggregates and [a.id for a in wanted.aggregates],
         "tenants": as_list(wanted.tenants),
         "correlation_ids": as_list(wanted.correlation_ids),
@@ -154,110 +165,29 @@ def matching(
         values["first_seq"] = seq_at(conn, earlier(values["created_after"]))
     if values["created_before"] is not None:
         values["beyond_seq"] = seq_at(conn, later(values["created_before"]))
-    on_event = [c for name, c in ON_EVENT.items() if values[name] is not None]
+    lead = lead_of(values)
+    on_event = [c for name, c in ON_EVENT.items() if values[name] is not None and name != lead]
     on_delivery = [c for name, c in ON_DELIVERY.items() if values[name] is not None]
     bounds = [c for name, c in BOUNDS.items() if name in values]
+    events = events_by(lead)
     if request.action == "Backfill":
-        conditions = [*on_event, *(c.format("e") for c in bounds), "true"]
-        return Matching(OF_EVENTS.format(where=both(conditions)), values)
+        where = both([*on_event, *(c.format("e") for c in bounds), "true"])
+        return Matching(OF_EVENTS.format(events=events, where=where), values)
     state = STATES[tuple(sorted(set(request.states)))]
-    conditions = [state, *on_event, *on_delivery, *(c.format("d") for c in bounds)]
+    where = both([state, *on_event, *on_delivery, *(c.format("d") for c in bounds)])
+    if lead:
+        return Matching(OF_FEW_DELIVERIES.format(events=events, where=where), values)
     join = WITH_EVENT if with_event or on_event else sql.SQL("")
-    return Matching(OF_DELIVERIES.format(event=join, where=both(conditions)), values)
+    return Matching(OF_DELIVERIES.format(event=join, where=where), values)
+
+
+def events_by(lead: str | None) -> sql.Composable:
+    if lead is None:
+        return sql.SQL("outbox.event")
+    if lead == "aggregates":
+        return OF_AGGREGATES
+    return FEW_EVENTS.format(lead=sql.SQL(ON_EVENT[lead]))
 
 
 def both(conditions: Iterable[str]) -> sql.Composed:
     return sql.SQL(" AND ").join(sql.SQL(c) for c in conditions)
-
-
-# The dry run --------------------------------------------------------------------------------
-
-KINDS = sql.SQL("""
-    SELECT e.event_type, {state} AS state, count(*) AS n, min(e.created_at) AS oldest,
-           max(e.created_at) AS newest, count({publication}) AS published_before
-    {matching}
-     GROUP BY 1, 2 ORDER BY 3 DESC, 1, 2
-""")
-
-SOME = sql.SQL("""
-    SELECT s.event_id::text FROM (SELECT e.seq, e.event_id {matching} LIMIT %(samples)s) s
-     ORDER BY s.seq
-""")
-
-KEYS = sql.SQL("""
-    WITH key AS MATERIALIZED (
-        SELECT e.ordering_key, min(e.seq) AS seq {matching} AND e.ordering_key IS NOT NULL
-         GROUP BY 1
-    ), looked_at AS MATERIALIZED (SELECT * FROM key LIMIT %(keys)s)
-    SELECT (SELECT count(*) FROM key) AS keys, (SELECT count(*) FROM looked_at) AS looked_at,
-           (SELECT count(*) FROM looked_at k WHERE EXISTS (
-                SELECT 1 FROM (
-                    SELECT l.state FROM outbox.event n
-                      JOIN outbox.delivery l ON l.relay_id = %(relay_id)s AND l.seq = n.seq
-                     WHERE n.ordering_key = k.ordering_key AND n.seq > k.seq
-                     ORDER BY n.seq LIMIT 100) next
-                 WHERE next.state = 'PUBLISHED')) AS overtaken
-""")
-
-
-def preview(conn: Connection, settings: ReplaySettings) -> tuple[int, Preview]:
-    """How many match, and what else is to be known of them. Changes nothing."""
-    relay = find_relay(conn, settings.relay)
-    check_selection(conn, settings)
-    has_state = settings.action == "Requeue"
-    columns = {
-        "state": sql.SQL("d.state::text" if has_state else "NULL::text"),
-        "publication": sql.SQL(
-            "coalesce(d.published_at, d.previous_published_at)" if has_state else "NULL::text"
-        ),
-    }
-    with reading(conn, timeout=0, whole_tables=not is_narrow(settings)):
-        source, values = matching(conn, settings, relay.id, with_event=True)
-        values |= {"samples": SAMPLES, "keys": KEYS_LOOKED_AT}
-        kinds = fetch(conn, KINDS.format(matching=source, **columns), values)
-        samples = fetch(conn, SOME.format(matching=source), values)
-        (keys,) = fetch(conn, KEYS.format(matching=source), values)
-    matched = sum(k["n"] for k in kinds)
-    return matched, Preview(
-        by_type=tuple(
-            TypeCount(event_type=k["event_type"], state=k["state"], count=k["n"])
-            for k in kinds[:KINDS_TOLD]
-        ),
-        oldest=min((k["oldest"] for k in kinds), default=None),
-        newest=max((k["newest"] for k in kinds), default=None),
-        keys=keys["keys"],
-        estimated_seconds=ceil(matched / settings.rate.events_per_second),
-        samples=tuple(s["event_id"] for s in samples),
-        warnings=tuple(
-            warnings_of(settings, matched, sum(k["published_before"] for k in kinds), keys)
-        ),
-    )
-
-
-def warnings_of(
-    settings: ReplaySettings, matched: int, published_before: int, keys: dict[str, Any]
-) -> Iterable[str]:
-    limit = settings.max_events
-    if matched == 0:
-        yield "nothing matches: nothing would happen"
-        return
-    if limit is not None and matched > limit:
-        yield f"{matched} events match, and maxEvents is {limit}: nothing would be replayed"
-    if published_before:
-        yield f"duplicates: {published_before} were published before, consumers get them again"
-    if settings.action == "Requeue" and published_before < matched:
-        yield (
-            f"{matched - published_before} were never acknowledged, but an attempt without an "
-            "answer may have arrived: consumers may get them twice"
-        )
-    if keys["overtaken"]:
-        asked = keys["looked_at"]
-        of = (
-            f"{asked}"
-            if asked == keys["keys"]
-            else f"{asked} that were looked at, of {keys['keys']}"
-        )
-        yield (
-            f"order: of {keys['overtaken']} keys ({of}) later events are published already: "
-            "consumers get the older ones after them"
-        )

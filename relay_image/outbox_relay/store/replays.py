@@ -18,6 +18,7 @@ from outbox_relay.errors import Refused, TooManyEvents
 from outbox_relay.store.backlog import oldest_pending_seconds
 from outbox_relay.store.connection import Connection, translated
 from outbox_relay.store.inspection import Row, fetch
+from outbox_relay.store.replay_preview import preview as preview
 from outbox_relay.store.replay_selection import (
     as_asked,
     check_selection,
@@ -25,7 +26,6 @@ from outbox_relay.store.replay_selection import (
     is_narrow,
     matching,
 )
-from outbox_relay.store.replay_selection import preview as preview
 
 
 class Known(NamedTuple):
