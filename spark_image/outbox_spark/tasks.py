@@ -21,7 +21,7 @@ log = logging.getLogger("outbox.replay")
 
 LONGEST_WAIT = 1.0
 """Seconds: the pace may have changed meanwhile."""
-SHORTEST_BUSY, LONGEST_BUSY = 0.01, 0.5
+SHORTEST_BUSY, LONGEST_BUSY = 0.002, 0.5
 """Seconds until one looks again for a chunk that nobody is at; they double."""
 
 
