@@ -7,9 +7,16 @@ from pydantic import ValidationError
 
 from outbox_operator.children.replay_pods import UID
 from outbox_operator.cluster.api import Api, Body
-from outbox_operator.cluster.gather import answering, children, component, is_owned, owner
+from outbox_operator.cluster.gather import (
+    answering,
+    children,
+    component,
+    is_owned,
+    is_there,
+    owner,
+)
 from outbox_operator.cluster.informer import Informers
-from outbox_operator.cluster.kinds import CHILDREN, PODS, RELAYS, SPARK_APPLICATIONS
+from outbox_operator.cluster.kinds import CHILDREN, PODS, RELAYS, REPLAYS, SPARK_APPLICATIONS
 from outbox_operator.cluster.reports import Reporters
 from outbox_operator.cluster.secrets import Secrets
 from outbox_operator.resources.relay import OutboxRelay
@@ -54,15 +61,18 @@ class ReplayGatherer:
             spark_operator=self._informers.served(SPARK_APPLICATIONS.name),
         )
 
+    async def is_there(self, replay: OutboxReplay) -> bool:
+        return await is_there(self._api, REPLAYS, replay)
+
     async def _children(self, replay: OutboxReplay) -> Mapping[tuple[str, str], Body]:
         """The present attempt surely: the watch may not have told of it yet."""
         found = dict(children(self._informers, replay))
         status = replay.status
         if status.engine and status.application and status.phase != "Suspended":
             key = status.engine, status.application
-            if key not in found:
-                path = CHILDREN[status.engine].path(replay.metadata.namespace, status.application)
-                body = await self._api.find(path)
+            kind = CHILDREN[status.engine]
+            if key not in found and self._informers.served(kind.name):
+                body = await self._api.find(kind.path(replay.metadata.namespace, key[1]))
                 if body is not None and is_owned(body, replay):
                     found[key] = body
         return found

@@ -8,6 +8,7 @@ listed, which it does not say, and of ten kinds of them nothing needs to be hand
 
 import asyncio
 import logging
+import time
 from collections.abc import Callable, Iterable
 
 from outbox_operator.children.names import MANAGED_BY, OWNER
@@ -18,8 +19,9 @@ log = logging.getLogger("outbox.operator")
 
 SELECTOR = ",".join(f"{key}={value}" for key, value in MANAGED_BY.items())
 LONGEST_PAUSE = 10.0
-UNKNOWN_PAUSE = 30.0
-"""Until it is asked again whether the cluster knows a kind that is another operator's."""
+UNKNOWN_SECONDS = 30.0
+"""Until it is asked again whether the cluster knows a kind that is another operator's; and for so
+long one that was known must be unknown, because a server that has just started knows few."""
 
 Owner = tuple[str, str]
 """Namespace and name of a resource."""
@@ -49,16 +51,19 @@ class Informer:
     async def run(self) -> None:
         """For ever. The server may restart, or forget how far we were: then all is listed anew."""
         pause = 0.1
+        last_known = 0.0
         while True:
             try:
                 version = await self._list()
                 pause = 0.1
                 while True:
+                    last_known = time.monotonic()
                     version = await self._watch(version)
             except ApiError as error:
-                if self.kind.optional and error.status in (403, 404):
+                missing = self.kind.optional and error.status in (403, 404)
+                if missing and time.monotonic() - last_known >= UNKNOWN_SECONDS:
                     self._do_without(error)
-                    await asyncio.sleep(UNKNOWN_PAUSE)
+                    await asyncio.sleep(UNKNOWN_SECONDS)
                     continue
                 if error.status != 410:  # "gone" is ordinary: too much has happened meanwhile
                     self._complain(str(error))

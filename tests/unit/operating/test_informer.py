@@ -159,7 +159,7 @@ def test_what_was_listed_is_compared_as_what_was_watched() -> None:
 def test_a_kind_of_another_operator_may_be_missing_and_come_and_go(
     monkeypatch: pytest.MonkeyPatch, status: int
 ) -> None:
-    monkeypatch.setattr("outbox_operator.cluster.informer.UNKNOWN_PAUSE", 0.01)
+    monkeypatch.setattr("outbox_operator.cluster.informer.UNKNOWN_SECONDS", 0.01)
     known = False
 
     async def server(request: web.Request) -> web.StreamResponse:
