@@ -70,7 +70,7 @@ def run(wish: Wish) -> None:
 def wish(arguments: list[str]) -> Wish:
     parser = argparse.ArgumentParser(
         prog="python -m dev.demo",
-        description="Orders, a killed pod, nothing lost, a dead event brought back: on a real cluster.",
+        description="Orders, a killed pod, nothing lost, a dead event brought back.",
     )
     parser.add_argument("--namespace", default="outbox-demo", help="of the shop; made anew")
     parser.add_argument("--system", default="outbox-demo-system", help="namespace of the operator")
