@@ -7,6 +7,7 @@ listed, which it does not say, and of ten kinds of them nothing needs to be hand
 """
 
 import asyncio
+import contextlib
 import logging
 import time
 from collections.abc import Callable, Iterable
@@ -42,7 +43,9 @@ class Informer:
         self._of: dict[Owner, set[Owner]] = {}
         self.synced = asyncio.Event()
         self.served = False
-        """The cluster knows this kind."""
+        """The cluster knows this kind, and we watch it."""
+        self.known = asyncio.Event()
+        """Somebody has seen that the cluster knows it now."""
 
     def of(self, owner: Owner) -> list[Body]:
         """What belongs to a resource."""
@@ -63,7 +66,9 @@ class Informer:
                 missing = self.kind.optional and error.status in (403, 404)
                 if missing and time.monotonic() - last_known >= UNKNOWN_SECONDS:
                     self._do_without(error)
-                    await asyncio.sleep(UNKNOWN_SECONDS)
+                    with contextlib.suppress(TimeoutError):
+                        await asyncio.wait_for(self.known.wait(), UNKNOWN_SECONDS)
+                    self.known.clear()
                     continue
                 if error.status != 410:  # "gone" is ordinary: too much has happened meanwhile
                     self._complain(str(error))
@@ -179,6 +184,12 @@ class Informers:
 
     def served(self, kind: str) -> bool:
         return any(i.served for i in self._all if i.kind.name == kind)
+
+    def known(self, kind: str) -> None:
+        """Do not wait until it is asked for again."""
+        for informer in self._all:
+            if informer.kind.name == kind:
+                informer.known.set()
 
 
 def key_of(body: Body) -> Owner:

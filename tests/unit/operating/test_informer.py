@@ -183,6 +183,27 @@ def test_a_kind_of_another_operator_may_be_missing_and_come_and_go(
     asyncio.run(test())
 
 
+def test_a_kind_that_somebody_has_seen_is_not_waited_for() -> None:
+    known = False
+
+    async def server(request: web.Request) -> web.StreamResponse:
+        if not known:
+            return web.Response(text="404 page not found", status=404)
+        if "watch" in request.query:
+            await asyncio.sleep(5)
+        return listed(config_map("a", 1))
+
+    async def test() -> None:
+        nonlocal known
+        async with informed(server, SPARK_APPLICATIONS) as (informer, _):
+            await until(informer.synced.is_set)
+            known = True
+            informer.known.set()
+            await until(lambda: informer.served)  # long before it would have asked again
+
+    asyncio.run(test())
+
+
 def test_a_refusal_carries_what_the_server_said() -> None:
     async def server(request: web.Request) -> web.StreamResponse:
         details = {"causes": [{"reason": "NamespaceTerminating"}]}
