@@ -12,11 +12,12 @@ from typing import Any
 
 from pydantic import ValidationError
 
+from outbox_operator.cluster.api import ApiError
 from outbox_operator.cluster.client import Writer
 from outbox_operator.cluster.gather_replay import ReplayGatherer
 from outbox_operator.cluster.kinds import REPLAYS
 from outbox_operator.decide.notices import damped
-from outbox_operator.decide.replay import FINISHED, Retry, Step, Suspend, decide_step
+from outbox_operator.decide.replay import FINISHED, Retry, Start, Step, Suspend, decide_step
 from outbox_operator.decide.replay_children import ReplayChildren, decide_replay_children
 from outbox_operator.decide.replay_notices import decide_replay_notices
 from outbox_operator.decide.replay_status import decide_invalid_replay, decide_replay_status
@@ -77,6 +78,9 @@ class ReplayReconciler:
 
         seen = await self._gatherer.replay(replay)
         step = decide_step(replay, seen, now)
+        if isinstance(step, Start) and not await self._gatherer.is_there(replay):
+            # An attempt of a dead owner would replay until somebody removes it.
+            raise ApiError(404, "NotFound", "it is gone", frozenset())
         children = decide_replay_children(replay, seen, step, self._settings)
         seen = await self._take(replay, children, seen)
         status = decide_replay_status(replay, step, seen.refusals, now)

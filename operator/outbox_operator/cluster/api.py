@@ -81,11 +81,11 @@ class Api:
         return await self._request("GET", path, query)
 
     async def find(self, path: str) -> Body | None:
-        """None: there is no such object, or no such kind."""
+        """None: there is no such object."""
         try:
             return await self.get(path)
         except ApiError as error:
-            if error.status == 404:
+            if error.is_absence:
                 return None
             raise
 

@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import Mapping
 
-from outbox_operator.cluster.api import Api, ApiError, Body
+from outbox_operator.cluster.api import Api, Body
 from outbox_operator.cluster.informer import Informers, Owner
 from outbox_operator.cluster.kinds import CHILDREN, PODS, Kind
 from outbox_operator.cluster.reports import Reporters
@@ -39,15 +39,14 @@ class Gatherer:
         )
 
     async def is_there(self, kind: Kind, resource: Resource) -> bool:
-        """That very one, and not another of its name."""
-        meta = resource.metadata
-        try:
-            found = await self._api.get(kind.path(meta.namespace, meta.name))
-        except ApiError as error:
-            if error.is_absence:
-                return False
-            raise
-        return bool(found["metadata"]["uid"] == meta.uid)
+        return await is_there(self._api, kind, resource)
+
+
+async def is_there(api: Api, kind: Kind, resource: Resource) -> bool:
+    """That very one, and not another of its name."""
+    meta = resource.metadata
+    found = await api.find(kind.path(meta.namespace, meta.name))
+    return found is not None and bool(found["metadata"]["uid"] == meta.uid)
 
 
 def owner(resource: Resource) -> Owner:

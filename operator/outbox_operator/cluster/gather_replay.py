@@ -6,10 +6,17 @@ from collections.abc import Mapping
 from pydantic import ValidationError
 
 from outbox_operator.children.replay_pods import UID
-from outbox_operator.cluster.api import Api, Body
-from outbox_operator.cluster.gather import answering, children, component, is_owned, owner
+from outbox_operator.cluster.api import Api, ApiError, Body
+from outbox_operator.cluster.gather import (
+    answering,
+    children,
+    component,
+    is_owned,
+    is_there,
+    owner,
+)
 from outbox_operator.cluster.informer import Informers
-from outbox_operator.cluster.kinds import CHILDREN, PODS, RELAYS, SPARK_APPLICATIONS
+from outbox_operator.cluster.kinds import CHILDREN, PODS, RELAYS, REPLAYS, SPARK_APPLICATIONS
 from outbox_operator.cluster.reports import Reporters
 from outbox_operator.cluster.secrets import Secrets
 from outbox_operator.resources.relay import OutboxRelay
@@ -37,9 +44,11 @@ class ReplayGatherer:
             if (b["metadata"].get("labels") or {}).get(UID) == uid
         ]
         drivers = [b for b in pods if component(b) == "driver"]
+        matters = replay.has_executors or replay.spec.engine == SPARK_APPLICATIONS.name
+        spark_operator = matters and await self._knows_spark()
         relay, found, reports = await asyncio.gather(
             self._api.find(RELAYS.path(replay.metadata.namespace, replay.spec.relay_ref.name)),
-            self._children(replay),
+            self._children(replay, spark_operator),
             self._reporters.ask(answering(drivers), PORT, ReplayReport),
         )
         known = _parsed(relay)
@@ -51,18 +60,40 @@ class ReplayGatherer:
             relay_invalid=relay is not None and known is None,
             drivers=[Driver.of(b, reports.get(b["metadata"]["name"])) for b in drivers],
             executors=[Pod.of(b, None) for b in pods if component(b) == "executor"],
-            spark_operator=self._informers.served(SPARK_APPLICATIONS.name),
+            spark_operator=spark_operator,
         )
 
-    async def _children(self, replay: OutboxReplay) -> Mapping[tuple[str, str], Body]:
+    async def is_there(self, replay: OutboxReplay) -> bool:
+        return await is_there(self._api, REPLAYS, replay)
+
+    async def _knows_spark(self) -> bool:
+        """The cluster, SparkApplications. Asked for where it is not watched: one that was installed
+        a moment ago is taken."""
+        kind = SPARK_APPLICATIONS
+        if self._informers.served(kind.name):
+            return True
+        try:
+            found = await self._api.get(kind.api)
+        except ApiError as error:
+            if error.status in (403, 404):
+                return False
+            raise
+        known = any(r["name"] == kind.plural for r in found.get("resources") or ())
+        if known:
+            self._informers.known(kind.name)
+        return known
+
+    async def _children(
+        self, replay: OutboxReplay, spark_operator: bool
+    ) -> Mapping[tuple[str, str], Body]:
         """The present attempt surely: the watch may not have told of it yet."""
         found = dict(children(self._informers, replay))
         status = replay.status
         if status.engine and status.application and status.phase != "Suspended":
             key = status.engine, status.application
-            if key not in found:
-                path = CHILDREN[status.engine].path(replay.metadata.namespace, status.application)
-                body = await self._api.find(path)
+            kind = CHILDREN[status.engine]
+            if key not in found and not (kind.optional and not spark_operator):
+                body = await self._api.find(kind.path(replay.metadata.namespace, key[1]))
                 if body is not None and is_owned(body, replay):
                     found[key] = body
         return found

@@ -7,7 +7,9 @@ listed, which it does not say, and of ten kinds of them nothing needs to be hand
 """
 
 import asyncio
+import contextlib
 import logging
+import time
 from collections.abc import Callable, Iterable
 
 from outbox_operator.children.names import MANAGED_BY, OWNER
@@ -18,8 +20,9 @@ log = logging.getLogger("outbox.operator")
 
 SELECTOR = ",".join(f"{key}={value}" for key, value in MANAGED_BY.items())
 LONGEST_PAUSE = 10.0
-UNKNOWN_PAUSE = 30.0
-"""Until it is asked again whether the cluster knows a kind that is another operator's."""
+UNKNOWN_SECONDS = 30.0
+"""Until it is asked again whether the cluster knows a kind that is another operator's; and for so
+long one that was known must be unknown, because a server that has just started knows few."""
 
 Owner = tuple[str, str]
 """Namespace and name of a resource."""
@@ -40,7 +43,9 @@ class Informer:
         self._of: dict[Owner, set[Owner]] = {}
         self.synced = asyncio.Event()
         self.served = False
-        """The cluster knows this kind."""
+        """The cluster knows this kind, and we watch it."""
+        self.known = asyncio.Event()
+        """Somebody has seen that the cluster knows it now."""
 
     def of(self, owner: Owner) -> list[Body]:
         """What belongs to a resource."""
@@ -49,16 +54,21 @@ class Informer:
     async def run(self) -> None:
         """For ever. The server may restart, or forget how far we were: then all is listed anew."""
         pause = 0.1
+        last_known = 0.0
         while True:
             try:
                 version = await self._list()
                 pause = 0.1
                 while True:
+                    last_known = time.monotonic()
                     version = await self._watch(version)
             except ApiError as error:
-                if self.kind.optional and error.status in (403, 404):
+                missing = self.kind.optional and error.status in (403, 404)
+                if missing and time.monotonic() - last_known >= UNKNOWN_SECONDS:
                     self._do_without(error)
-                    await asyncio.sleep(UNKNOWN_PAUSE)
+                    with contextlib.suppress(TimeoutError):
+                        await asyncio.wait_for(self.known.wait(), UNKNOWN_SECONDS)
+                    self.known.clear()
                     continue
                 if error.status != 410:  # "gone" is ordinary: too much has happened meanwhile
                     self._complain(str(error))
@@ -174,6 +184,12 @@ class Informers:
 
     def served(self, kind: str) -> bool:
         return any(i.served for i in self._all if i.kind.name == kind)
+
+    def known(self, kind: str) -> None:
+        """Do not wait until it is asked for again."""
+        for informer in self._all:
+            if informer.kind.name == kind:
+                informer.known.set()
 
 
 def key_of(body: Body) -> Owner:

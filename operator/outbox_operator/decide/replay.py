@@ -140,11 +140,14 @@ def begin(replay: OutboxReplay, seen: ReplaySeen, now: datetime) -> Hold | Wait 
         return Wait(Finding(_last_reason(replay), told), before.next_attempt_time)
     if obstacle := first_obstacle(replay, seen):
         return Hold(obstacle)
+    last = before.attempts or 0
     for driver in seen.drivers:
-        if driver.ended is None and not is_gone(driver, now):
+        # One of a later attempt is that which is started now: an operator that ended before it
+        # could say so has made it.
+        if driver.attempt <= last and driver.ended is None and not is_gone(driver, now):
             told = f"pod {driver.pod.name} of attempt {driver.attempt} has not ended yet"
             return Wait(Finding(Reason.PENDING, told))
-    return Start((before.attempts or 0) + 1, choose_engine(replay, seen))
+    return Start(last + 1, choose_engine(replay, seen))
 
 
 def _last_reason(replay: OutboxReplay) -> str:

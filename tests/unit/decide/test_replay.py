@@ -372,6 +372,16 @@ def test_a_resumed_replay_waits_until_the_old_driver_is_gone() -> None:
     assert decide_step(after(waiting), around(old), much_later) == Start(2, "Job")
 
 
+def test_an_attempt_that_was_made_and_not_yet_told_of_is_taken_up() -> None:
+    """An operator may end in between; the next one makes it again, and finds it there."""
+    seen = around(driver(running=True), job=child())
+    assert decide_step(outbox_replay(), seen, NOW) == Start(1, "Job")
+    assert looked(after(looked(outbox_replay(), seen)), seen).phase == "Planning"
+    waiting = looked(after(running()), around(ended(1, AGAIN), job=child()))
+    second = around(ended(1, AGAIN), driver(2, running=True), job=child(), attempt=2)
+    assert decide_step(after(waiting), second, SOON) == Start(2, "Job")
+
+
 def test_a_suspended_attempt_that_was_gone_already_is_no_failure() -> None:
     for seen in (around(), around(ended(143, STOPPED), job=job_that("Failed"))):
         found = looked(after(running(), suspend=True), seen)

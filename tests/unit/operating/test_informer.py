@@ -159,7 +159,7 @@ def test_what_was_listed_is_compared_as_what_was_watched() -> None:
 def test_a_kind_of_another_operator_may_be_missing_and_come_and_go(
     monkeypatch: pytest.MonkeyPatch, status: int
 ) -> None:
-    monkeypatch.setattr("outbox_operator.cluster.informer.UNKNOWN_PAUSE", 0.01)
+    monkeypatch.setattr("outbox_operator.cluster.informer.UNKNOWN_SECONDS", 0.01)
     known = False
 
     async def server(request: web.Request) -> web.StreamResponse:
@@ -179,6 +179,27 @@ def test_a_kind_of_another_operator_may_be_missing_and_come_and_go(
             await until(lambda: informer.served and names(informer) == ["a"])
             known = False
             await until(lambda: not informer.served and names(informer) == [])
+
+    asyncio.run(test())
+
+
+def test_a_kind_that_somebody_has_seen_is_not_waited_for() -> None:
+    known = False
+
+    async def server(request: web.Request) -> web.StreamResponse:
+        if not known:
+            return web.Response(text="404 page not found", status=404)
+        if "watch" in request.query:
+            await asyncio.sleep(5)
+        return listed(config_map("a", 1))
+
+    async def test() -> None:
+        nonlocal known
+        async with informed(server, SPARK_APPLICATIONS) as (informer, _):
+            await until(informer.synced.is_set)
+            known = True
+            informer.known.set()
+            await until(lambda: informer.served)  # long before it would have asked again
 
     asyncio.run(test())
 

@@ -154,3 +154,29 @@ def test_a_replay_that_is_gone_is_not_tried_again() -> None:
 
     asyncio.run(test())
     assert len([path for path in server.written if path.endswith("/status")]) == 1
+
+
+def test_nothing_is_begun_for_a_replay_that_is_gone() -> None:
+    """Its relay is there; and it would be begun, as far as anybody has told."""
+    relay = relay_body()
+    relay["status"] = {"observedAt": "2026-03-01T12:00:00Z"}
+    key = ("OutboxReplay", "shop", "again")
+    written: list[str] = []
+
+    async def server(request: web.Request) -> web.Response:
+        if request.method != "GET":
+            written.append(request.path)
+        if request.path.endswith("/outboxrelays/orders"):
+            return web.json_response(relay)
+        if request.path.endswith("/secrets/orders-db"):
+            return web.json_response({"metadata": {"uid": "1", "resourceVersion": "1"}})
+        return web.json_response(NOT_FOUND, status=404)
+
+    async def test() -> None:
+        async with reconciling(server) as reconciler:
+            reconciler.seen(key, replay_body())
+            assert await reconciler.look(key) is None
+            assert not reconciler.knows(key)
+
+    asyncio.run(test())
+    assert written == []

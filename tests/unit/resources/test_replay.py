@@ -1,10 +1,13 @@
 """OutboxReplay: its defaults, and which requests make no sense."""
 
+import re
 from typing import Any
 
 import pytest
+import yaml
 from pydantic import ValidationError
 
+from fixtures.corpus import ROOT, models_refusal
 from fixtures.made_resources import outbox_replay
 from outbox_relay.contract.settings import explain
 
@@ -69,3 +72,14 @@ def test_a_backfill_takes_what_has_no_state() -> None:
 )
 def test_a_request_that_makes_no_sense_is_told_so(spec: dict[str, Any], said: str) -> None:
     assert f"  {said}" in mistake(**spec)
+
+
+def test_the_replays_of_the_guide_can_be_created() -> None:
+    blocks = re.findall(r"```yaml\n(.*?)```", (ROOT / "docs" / "replays.md").read_text(), re.S)
+    bodies = [yaml.safe_load(block) for block in blocks]
+    replays = [body for body in bodies if body.get("kind") == "OutboxReplay"]
+    assert len(replays) == 4
+    for body in replays:
+        assert models_refusal(body) == "", body["metadata"]["name"]
+    (fragment,) = [body for body in bodies if "kind" not in body]
+    assert outbox_replay(**fragment).spec.spark_conf
