@@ -21,6 +21,8 @@ DEAD = EVENTS // 5
 LIVE = 20_000
 pytestmark = pytest.mark.timeout(300 + EVENTS // 500)
 
+SMALL = {"cpu": "100m", "memory": "512Mi"}
+"""So that a node of two cores takes them, beside all that runs on it."""
 SECONDS = 15
 """Until a suspended replay stands still, on a machine that is busy."""
 
@@ -34,7 +36,7 @@ def test_oo_61_a_replay_survives_whatever_happens(
     replays.open_shop(ordering="Key")
     replays.make_past(EVENTS, DEAD)
     live = shop.emit(LIVE, seconds=60)
-    replays.create(engine="Job", executor={"instances": 2, "memory": "512Mi"})
+    replays.create(engine="Job", driver=SMALL, executor={"instances": 2, **SMALL})
     replays.wait_replayed(DEAD // 20, 120)
 
     (victim, *_) = replays.pods("executor")

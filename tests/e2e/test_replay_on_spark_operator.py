@@ -10,7 +10,7 @@ from fixtures.spark_operator import GROUP
 
 pytestmark = [pytest.mark.timeout(400), pytest.mark.usefixtures("spark_operator")]
 
-SMALL: dict[str, Any] = {"memory": "512Mi"}
+SMALL: dict[str, Any] = {"cpu": "100m", "memory": "512Mi"}
 
 
 def test_where_there_is_a_spark_operator_it_is_the_engine(shop: Shop) -> None:
