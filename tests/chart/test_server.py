@@ -7,12 +7,10 @@ from typing import Any
 
 import pytest
 
+from fixtures.api_server import Right, may
 from fixtures.chart import ROOT, Object, merged, nested, of_kind, only, render
-from fixtures.cluster import MANAGER, UNTYPED, Kube, Namespace
+from fixtures.cluster import MANAGER, Kube, Namespace
 from outbox_operator.cluster.kinds import CHILDREN
-
-Right = tuple[str, str, str]
-"""API group, resource, verb."""
 
 INSTALL = (ROOT / "docs" / "install.md").read_text()
 VERBS = ("get", "list", "watch", "create", "update", "patch", "delete", "deletecollection")
@@ -114,21 +112,6 @@ def account(namespace: Namespace) -> str:
     objects = render(release=namespace.name, namespace=namespace.name)
     name = only(objects, "ServiceAccount")["metadata"]["name"]
     return f"system:serviceaccount:{namespace.name}:{name}"
-
-
-def may(kube: Kube, user: str, right: Right, where: str, name: str | None = None) -> bool:
-    """As `kubectl auth can-i --as`."""
-    group, resource, verb = right
-    resource, _, part = resource.partition("/")
-    asked = {"group": group, "resource": resource, "verb": verb, "namespace": where}
-    if part:
-        asked["subresource"] = part
-    if name:
-        asked["name"] = name
-    spec = {"user": user, "groups": ["system:authenticated"], "resourceAttributes": asked}
-    review = UNTYPED.client.AuthorizationV1Api(kube.core.api_client)
-    answer = review.create_subject_access_review({"spec": spec})
-    return bool(answer.status.allowed)
 
 
 def everything(kube: Kube) -> set[Right]:
