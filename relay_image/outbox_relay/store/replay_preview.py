@@ -106,13 +106,8 @@ def warnings_of(
             "answer may have arrived: consumers may get them twice"
         )
     if keys["overtaken"]:
-        asked = keys["looked_at"]
-        of = (
-            f"{asked}"
-            if asked == keys["keys"]
-            else f"{asked} that were looked at, of {keys['keys']}"
-        )
+        some = "" if keys["looked_at"] == keys["keys"] else f" looked at, of {keys['keys']} in all,"
         yield (
-            f"order: of {keys['overtaken']} keys ({of}) later events are published already: "
-            "consumers get the older ones after them"
+            f"order: {keys['overtaken']} of {keys['looked_at']} keys{some} have later events that "
+            "are published already: consumers get the older ones after them"
         )
