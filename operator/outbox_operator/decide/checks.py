@@ -112,30 +112,36 @@ def a_pod_finds_no_node(resource: Resource, seen: Seen) -> Finding | None:
 
 
 def a_migration_failed(relay: OutboxRelay, seen: Seen) -> Finding | None:
-    for pod in seen.pods:
-        for stopped in pod.stopped:
-            if stopped.container != "migrate":
-                continue
-            if stopped.words is not None:
-                return Finding(stopped.words.reason, stopped.words.message)
-            return Finding(
-                Reason.MIGRATION_FAILED,
-                f"the schema could not be brought up to date: container migrate of pod {pod.name} "
-                f"ended with {stopped.exit_code} ({stopped.cause}); its log tells more",
-            )
-    return None
+    return _ended(
+        seen,
+        Reason.MIGRATION_FAILED,
+        "the schema could not be brought up to date: container migrate of pod {pod} ended with "
+        "{code} ({cause}); its log tells more",
+        "migrate",
+    )
 
 
 def a_pod_crashes(relay: OutboxRelay, seen: Seen) -> Finding | None:
+    return _ended(
+        seen,
+        Reason.PODS_CRASHING,
+        "pod {pod} ended with {code} ({cause}) and is started again: see `kubectl logs --previous "
+        f"-n {relay.metadata.namespace} {{pod}}`",
+    )
+
+
+def _ended(
+    seen: Seen, reason: Reason, otherwise: str, container: str | None = None
+) -> Finding | None:
+    """What the first container that ended badly said last; `otherwise`, where it said nothing."""
     for pod in seen.pods:
         for stopped in pod.stopped:
+            if container not in (None, stopped.container):
+                continue
             if stopped.words is not None:
                 return Finding(stopped.words.reason, stopped.words.message)
-            return Finding(
-                Reason.PODS_CRASHING,
-                f"pod {pod.name} ended with {stopped.exit_code} ({stopped.cause}) and is started "
-                f"again: see `kubectl logs --previous -n {relay.metadata.namespace} {pod.name}`",
-            )
+            told = otherwise.format(pod=pod.name, code=stopped.exit_code, cause=stopped.cause)
+            return Finding(reason, told)
     return None
 
 

@@ -5,7 +5,7 @@ Judged from the step that was decided, and from the status before it: figures st
 tells others, and what is finished is never written again.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Any
@@ -26,7 +26,7 @@ from outbox_operator.decide.replay import (
     Suspend,
     Wait,
 )
-from outbox_operator.resources.conditions import Condition, Reason, ReplayCondition, carried_over
+from outbox_operator.resources.conditions import Judged, Reason, ReplayCondition, as_conditions
 from outbox_operator.resources.replay import OutboxReplay, Phase, ReplayStatus
 from outbox_operator.seen import Refusal, Surroundings
 from outbox_relay.contract.replay import ReplayReport
@@ -37,7 +37,6 @@ NEARLY = timedelta(seconds=10)
 """An end is told so exactly; else every look would write another one."""
 
 Fields = dict[str, Any]
-Judged = tuple[ReplayCondition, str, str, str]
 
 
 def decide_replay_status(
@@ -58,7 +57,9 @@ def decide_replay_status(
     }
     made = before.model_copy(update=fields)
     judged = _conditions(replay, step, why)
-    return made.model_copy(update={"conditions": _as_conditions(replay, judged, now)})
+    generation = replay.metadata.generation
+    conditions = as_conditions(judged, before.conditions, generation, now)
+    return made.model_copy(update={"conditions": conditions})
 
 
 def _refused(replay: OutboxReplay, refusals: Sequence[Refusal]) -> Finding | None:
@@ -204,43 +205,17 @@ def _accepted(replay: OutboxReplay, step: Step, why: Finding) -> tuple[str, str,
     return "True", Reason.AS_EXPECTED, f"relay {replay.spec.relay_ref.name} can take events back"
 
 
-def _as_conditions(
-    replay: OutboxReplay, judged: Iterable[Judged], now: datetime
-) -> tuple[Condition, ...]:
-    made = [
-        Condition.model_validate(
-            {
-                "type": kind,
-                "status": status,
-                "reason": reason,
-                "message": message,
-                "observed_generation": replay.metadata.generation,
-                "last_transition_time": now,
-            }
-        )
-        for kind, status, reason, message in judged
-    ]
-    return carried_over(replay.status.conditions, made)
-
-
 def decide_invalid_replay(
     before: ReplayStatus, generation: int, why: str, now: datetime
 ) -> ReplayStatus:
     """Of a spec that the schema let through and we cannot use. It cannot be corrected, either."""
     message = f"{why}. Correct it in another OutboxReplay"
-    accepted = Condition(
-        type=ReplayCondition.ACCEPTED,
-        status="False",
-        reason=Reason.SPEC_INVALID,
-        message=message,
-        observed_generation=generation,
-        last_transition_time=now.replace(microsecond=0),
-    )
+    refused = (ReplayCondition.ACCEPTED, "False", Reason.SPEC_INVALID, message)
     return before.model_copy(
         update={
             "observed_generation": generation,
             "phase": before.phase or "Pending",
-            "conditions": carried_over(before.conditions, [accepted]),
+            "conditions": as_conditions([refused], before.conditions, generation, now),
             "message": message,
         }
     )

@@ -5,7 +5,6 @@ Judged from what was seen and from the status before it: a condition keeps its t
 and what is no longer reported is kept and called old.
 """
 
-from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import datetime
 
@@ -15,10 +14,10 @@ from outbox_operator.decide.autoscaling import Scale
 from outbox_operator.decide.checks import Finding, first_finding
 from outbox_operator.decide.children import is_drained, is_leaving, retirement
 from outbox_operator.resources.conditions import (
-    Condition,
+    Judged,
     Reason,
     RelayCondition,
-    carried_over,
+    as_conditions,
 )
 from outbox_operator.resources.relay import OutboxRelay, RelayStatus
 from outbox_operator.seen import Seen
@@ -57,7 +56,9 @@ def decide_status(
         ready_replicas=counts.ready,
         selector=",".join(f"{k}={v}" for k, v in selector(relay, "relay").items()),
         relay_name=relay.relay_name,
-        conditions=_as_conditions(relay, conditions, now),
+        conditions=as_conditions(
+            conditions, relay.status.conditions, relay.metadata.generation, now
+        ),
     )
     if not reports or backlog is None:
         # What was known last is better than nothing: BacklogHealthy says that it is old.
@@ -98,8 +99,6 @@ def count_pods(relay: OutboxRelay, seen: Seen, replicas: int) -> Counts:
 
 
 # The conditions ------------------------------------------------------------------------------
-
-Judged = tuple[RelayCondition, str, str, str]
 
 
 def _ready(relay: OutboxRelay, counts: Counts, finding: Finding | None) -> Judged:
@@ -183,47 +182,20 @@ def retiring(relay: OutboxRelay, seen: Seen) -> Finding | None:
     return Finding(found.reason, f"{found.message}; {let_go}")
 
 
-def _as_conditions(
-    relay: OutboxRelay, judged: Iterable[Judged], now: datetime
-) -> tuple[Condition, ...]:
-    made = [
-        Condition.model_validate(
-            {
-                "type": kind,
-                "status": status,
-                "reason": reason,
-                "message": message,
-                "observed_generation": relay.metadata.generation,
-                "last_transition_time": now.replace(microsecond=0),
-            }
-        )
-        for kind, status, reason, message in judged
-    ]
-    return carried_over(relay.status.conditions, made)
-
-
 def decide_invalid(
     relay_status: RelayStatus, generation: int, why: str, now: datetime
 ) -> RelayStatus:
     """Of a spec that the schema let through and we cannot use: what runs is left as it is."""
     message = f"{why}. What runs goes on as it was; correct the spec"
-    made = tuple(
-        Condition.model_validate(
-            {
-                "type": kind,
-                "status": status,
-                "reason": Reason.SPEC_INVALID,
-                "message": message,
-                "observed_generation": generation,
-                "last_transition_time": now.replace(microsecond=0),
-            }
-        )
+    judged = [
+        (kind, status, Reason.SPEC_INVALID, message)
         for kind, status in ((RelayCondition.READY, "False"), (RelayCondition.DEGRADED, "True"))
-    )
+    ]
+    made = as_conditions(judged, relay_status.conditions, generation, now)
     kept = [c for c in relay_status.conditions if c.type not in {m.type for m in made}]
     return relay_status.model_copy(
         update={
-            "conditions": (*carried_over(relay_status.conditions, made), *kept),
+            "conditions": (*made, *kept),
             "observed_generation": generation,
         }
     )

@@ -118,6 +118,30 @@ class Condition(Status):
     """When `status` changed last."""
 
 
+Judged = tuple[str, str, str, str]
+"""Type, status, reason and message of a condition."""
+
+
+def as_conditions(
+    judged: Iterable[Judged], before: Iterable[Condition], generation: int, now: datetime
+) -> tuple[Condition, ...]:
+    """Of the resource in that generation, which had those `before`."""
+    made = [
+        Condition.model_validate(
+            {
+                "type": kind,
+                "status": status,
+                "reason": reason,
+                "message": message,
+                "observed_generation": generation,
+                "last_transition_time": now.replace(microsecond=0),
+            }
+        )
+        for kind, status, reason, message in judged
+    ]
+    return carried_over(before, made)
+
+
 def carried_over(before: Iterable[Condition], after: Iterable[Condition]) -> tuple[Condition, ...]:
     """`after`, in which whatever did not change its status keeps the time since it holds."""
     since: dict[tuple[str, str], datetime] = {
