@@ -19,7 +19,7 @@ from outbox_relay.errors import (
 from outbox_relay.model.lifecycle import State
 from outbox_relay.store import replays
 from outbox_relay.store.connection import connect
-from services import Postgres
+from services import PgBouncer, Postgres
 
 pytestmark = pytest.mark.pg
 
@@ -446,6 +446,24 @@ def test_the_relays_role_is_enough_and_the_readers_only_reads(
                 refused()
     for name in users.values():
         outbox.sql(f"DROP ROLE {name}")
+
+
+def test_a_pooler_in_between_changes_nothing(
+    outbox: Outbox, relay: int, pgbouncer: PgBouncer
+) -> None:
+    emit_many(outbox, 120)
+    end_all(outbox, relay, "DEAD")
+    settings = replay_settings()
+    with connect(pgbouncer.dsn(outbox.value("SELECT current_database()")), "pooled") as conn:
+        assert replays.preview(conn, settings)[0] == 120
+        replays.plan(conn, settings, replays.begin(conn, settings))
+        replays.set_pace(conn, settings.id, 1e6)
+        while replays.take(conn, settings.id, "w").outcome != "done":
+            pass
+        replays.finish(conn, settings.id)
+        kept = conn.execute("SHOW synchronous_commit").fetchone()
+        assert kept == ("on",)  # nothing stays with a backend that others use
+    assert outbox.states() == {"PENDING": 120}
 
 
 def test_chunks_are_as_large_as_a_twentieth_of_a_second_allows() -> None:
