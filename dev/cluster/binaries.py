@@ -91,7 +91,7 @@ def kind() -> Path:
 
 
 def spark_operator() -> Path:
-    """The folder of `operator`, Kubeflow's, and of the definition of SparkApplication."""
+    """The folder of `operator`, Kubeflow's, and of `crds`, which it needs."""
 
     def build(into: Path) -> None:
         flags = ["-v", "-trimpath", "-buildvcs=false", "-mod=readonly", "-ldflags", "-s -w"]
@@ -100,8 +100,9 @@ def spark_operator() -> Path:
         # The module's folder is read-only, and may be cleaned away: a copy stays.
         _go(["list", "-m", "-f", "{{.Dir}}", SPARK_OPERATOR_MODULE], into, {}, SPARK_OPERATOR)
         module = Path((into / "build.log").read_text().strip())
-        name = "sparkoperator.k8s.io_sparkapplications.yaml"
-        shutil.copyfile(module / "config" / "crd" / "bases" / name, into / "crd.yaml")
+        shutil.copytree(
+            module / "config" / "crd" / "bases", into / "crds", copy_function=shutil.copyfile
+        )
 
     inputs = [SPARK_OPERATOR / name for name in ("go.mod", "go.sum")]
     version = required(SPARK_OPERATOR_MODULE, SPARK_OPERATOR)
