@@ -1,4 +1,7 @@
-"""An OutboxRelay is edited: its pods are renewed while events flow; a mistake changes nothing."""
+"""
+An OutboxRelay is edited: its pods are renewed while events flow, what is taken out goes; a mistake
+changes nothing.
+"""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -35,6 +38,44 @@ def test_an_edit_renews_the_pods_while_events_flow(shop: Shop) -> None:
     shop.finish(emitting, 60)
     told = shop.arrived(3000)
     assert (told["missing"], told["disorder"]) == (0, 0)
+
+
+def pods_of(shop: Shop) -> dict[str, Any]:
+    found = shop.child("Deployment")
+    assert found is not None
+    spec: dict[str, Any] = found["spec"]["template"]["spec"]
+    return spec
+
+
+def variables(shop: Shop) -> set[str]:
+    (container,) = pods_of(shop)["containers"]
+    return {variable["name"] for variable in container["env"]}
+
+
+def test_what_is_taken_out_of_the_spec_goes(shop: Shop) -> None:
+    placed = {"kubernetes.io/os": "linux"}
+    added = [{"name": "STAYS", "value": "1"}, {"name": "GOES", "value": "1"}]
+    shop.apply(pod={"nodeSelector": placed, "env": added, "labels": {"team": "shop"}})
+    shop.wait_settled()
+    assert pods_of(shop)["nodeSelector"] == placed
+    assert variables(shop) >= {"STAYS", "GOES"}
+    assert [c["name"] for c in pods_of(shop)["initContainers"]] == ["migrate"]
+    before = shop.relay_pods()
+
+    fewer = {"nodeSelector": None, "env": added[:1], "labels": None}
+    shop.patch({"pod": fewer, "store": {"postgresql": {"manageSchema": False}}})
+    shop.namespace.wait(lambda: not pods_of(shop).get("initContainers"), 30, "no more migration")
+    shop.wait_settled()
+    assert not pods_of(shop).get("nodeSelector")
+    assert variables(shop) & {"STAYS", "GOES"} == {"STAYS"}
+    after = shop.relay_pods()
+    assert after
+    assert not before & after
+    selector = "app.kubernetes.io/instance=orders,app.kubernetes.io/component=relay"
+    running = [p for p in shop.namespace.pods(selector) if p.metadata.name in after]
+    assert not any("team" in p.metadata.labels for p in running)
+    shop.finish(shop.emit(200), 60)
+    assert shop.arrived(200)["missing"] == 0
 
 
 def test_an_edit_that_is_refused_changes_nothing(shop: Shop) -> None:

@@ -6,6 +6,8 @@ It writes what `decide` said, and only where the cluster differs from it; an obj
 else owns is never touched.
 """
 
+import hashlib
+import json
 import logging
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
@@ -23,6 +25,9 @@ Around = TypeVar("Around", bound=Surroundings)
 log = logging.getLogger("outbox.operator")
 
 COMPONENT = "outbox-operator"
+APPLIED = "outbox.dev/applied"
+"""An annotation of every child: a digest of what we wanted. By it a field that we want no more is
+noticed, which else looks like one that somebody added."""
 
 
 class Writer:
@@ -75,10 +80,10 @@ class Writer:
             before, at = settled.get(path, (None, ""))
             if at == version and (before is child or before == child):
                 return None
-            if not differs(child, live):
+            if not differs(stamped(child), live):
                 settled[path] = child, version
                 return None
-        done = await self._api.apply(path, child)
+        done = await self._api.apply(path, stamped(child))
         settled[path] = child, done["metadata"]["resourceVersion"]
         log.info(
             "%s %s %s",
@@ -199,8 +204,17 @@ def would_use_anothers(child: Body, refusals: Iterable[Refusal]) -> bool:
     )
 
 
+def stamped(child: Body) -> Body:
+    """With the digest of itself. On the child alone and not on its pods, which stay as they are."""
+    digest = hashlib.sha256(json.dumps(child, sort_keys=True).encode()).hexdigest()[:16]
+    metadata = child["metadata"]
+    annotations = {**metadata.get("annotations", {}), APPLIED: digest}
+    return {**child, "metadata": {**metadata, "annotations": annotations}}
+
+
 def differs(wanted: Any, live: Any) -> bool:
-    """Whether something that we want is not so. What others added is theirs."""
+    """Whether something that we want is not so. What others added is theirs; what we wanted before
+    is told by the digest."""
     if isinstance(wanted, Mapping):
         if not isinstance(live, Mapping):
             return bool(wanted) or live is not None

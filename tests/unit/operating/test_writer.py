@@ -1,4 +1,7 @@
-"""What is made once: an attempt is there, is refused, or is somebody else's; never changed."""
+"""
+What is applied: again where something is wanted no more, and not again for nothing. What is made
+once: an attempt is there, is refused, or is somebody else's; never changed.
+"""
 
 import asyncio
 from typing import Any
@@ -7,16 +10,119 @@ import pytest
 from aiohttp import web
 
 from fixtures.answering import answering
-from fixtures.made_resources import outbox_replay
+from fixtures.made_resources import outbox_relay, outbox_replay
+from fixtures.made_seen import seen
 from outbox_operator.cluster.api import ApiError
-from outbox_operator.cluster.client import Writer
+from outbox_operator.cluster.client import APPLIED, Writer
 from outbox_operator.cluster.kinds import REPLAYS
-from outbox_operator.seen import Refusal
+from outbox_operator.decide.children import decide_children
+from outbox_operator.resources.relay import OutboxRelay
+from outbox_operator.seen import Refusal, Seen
+from outbox_operator.settings import OperatorSettings
 
 REPLAY = outbox_replay()
 JOB: dict[str, Any] = {"kind": "Job", "metadata": {"name": "again-1"}}
 ASKED = ("POST", "/apis/batch/v1/namespaces/shop/jobs")
+STORE = {"dsnSecretRef": {"name": "orders-db"}}
+UNMANAGED = {"manageSchema": False}
 MINE = [{"uid": REPLAY.metadata.uid}]
+
+
+class Stored:
+    """A server that keeps children as they were applied, and counts; `spelling` in its own way."""
+
+    def __init__(self, *, spelling: bool = False) -> None:
+        self.spelling = spelling
+        self.children: dict[tuple[str, str], dict[str, Any]] = {}
+        self.writes = 0
+
+    async def answer(self, request: web.Request) -> web.StreamResponse:
+        if request.method == "GET":
+            return web.json_response({"reason": "NotFound"}, status=404)
+        self.writes += 1
+        body = await request.json()
+        body["metadata"]["resourceVersion"] = str(self.writes)
+        if self.spelling and body["kind"] == "Deployment":
+            body["spec"].pop("revisionHistoryLimit")  # as if it had another way to say so
+        self.children[body["kind"], body["metadata"]["name"]] = body
+        return web.json_response(body)
+
+    def touched(self) -> None:
+        """Somebody wrote into them what is not ours, such as a status."""
+        for body in self.children.values():
+            body["metadata"]["resourceVersion"] += "0"
+
+    @property
+    def deployment(self) -> dict[str, Any]:
+        return self.children["Deployment", "orders-relay"]
+
+
+async def apply(writer: Writer, server: Stored, relay: OutboxRelay) -> int:
+    """How often it wrote."""
+    before, around = server.writes, seen()
+    wanted = decide_children(relay, around, OperatorSettings(), 1).wanted
+    await writer.apply(relay, wanted, Seen(children=dict(server.children)))
+    return server.writes - before
+
+
+@pytest.mark.parametrize(
+    ("had", "has"),
+    [
+        ({"pod": {"nodeSelector": {"disk": "fast"}}}, {}),
+        ({"pod": {"tolerations": [{"operator": "Exists"}]}}, {}),
+        ({"pod": {"labels": {"team": "shop"}}}, {}),
+        (
+            {"pod": {"env": [{"name": "A", "value": "1"}, {"name": "B", "value": "2"}]}},
+            {"pod": {"env": [{"name": "A", "value": "1"}]}},
+        ),
+        (
+            {"pod": {"resources": {"limits": {"cpu": "1", "memory": "1Gi"}}}},
+            {"pod": {"resources": {"limits": {"memory": "1Gi"}}}},
+        ),
+        ({"store": {"postgresql": STORE}}, {"store": {"postgresql": STORE | UNMANAGED}}),
+    ],
+)
+def test_what_is_wanted_no_more_is_taken_away(had: dict[str, Any], has: dict[str, Any]) -> None:
+    server = Stored()
+
+    async def test() -> None:
+        async with answering(server.answer) as api:
+            assert await apply(Writer(api), server, outbox_relay(**had)) == 6
+            after = Writer(api)  # also where the operator was restarted meanwhile
+            assert await apply(after, server, outbox_relay(**has)) > 0
+
+    asyncio.run(test())
+    wanted = decide_children(outbox_relay(**has), seen(), OperatorSettings(), 1).wanted
+    (deployment,) = [c for c in wanted if c["kind"] == "Deployment"]
+    assert server.deployment["spec"]["template"] == deployment["spec"]["template"]
+
+
+def test_the_digest_is_of_the_child_and_not_of_its_pods() -> None:
+    server = Stored()
+
+    async def test() -> None:
+        async with answering(server.answer) as api:
+            await apply(Writer(api), server, outbox_relay())
+
+    asyncio.run(test())
+    assert all(len(c["metadata"]["annotations"][APPLIED]) == 16 for c in server.children.values())
+    assert APPLIED not in server.deployment["spec"]["template"]["metadata"]["annotations"]
+
+
+def test_what_is_as_it_should_be_is_not_written_again() -> None:
+    server = Stored(spelling=True)
+
+    async def test() -> None:
+        async with answering(server.answer) as api:
+            writer = Writer(api)
+            assert await apply(writer, server, outbox_relay()) == 6
+            assert await apply(writer, server, outbox_relay()) == 0  # another spelling is no drift
+            server.deployment["spec"]["revisionHistoryLimit"] = 3
+            server.touched()
+            assert await apply(writer, server, outbox_relay()) == 0
+            assert await apply(Writer(api), server, outbox_relay()) == 0
+
+    asyncio.run(test())
 
 
 def created(
