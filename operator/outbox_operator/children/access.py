@@ -22,6 +22,8 @@ def build_disruption_budget(relay: OutboxRelay) -> Manifest:
         "metadata": owned(relay, "relay"),
         "spec": {
             "maxUnavailable": 1,
+            # Else a node could not be drained while the broker is away, and no pod ready.
+            "unhealthyPodEvictionPolicy": "AlwaysAllow",
             "selector": {"matchLabels": selector(relay, "relay")},
         },
     }

@@ -163,6 +163,11 @@ def test_several_pods_have_a_disruption_budget(replicas: int, expected: bool) ->
     assert any(c["kind"] == name[0] for c in made.wanted) is expected
 
 
+def test_a_pod_that_is_not_ready_never_keeps_its_node_from_being_drained() -> None:
+    spec = child(outbox_relay(), "PodDisruptionBudget", 2)["spec"]
+    assert spec["unhealthyPodEvictionPolicy"] == "AlwaysAllow"
+
+
 def test_without_a_network_policy_there_is_none() -> None:
     made = children(outbox_relay(networkPolicy={"enabled": False}))
     assert ("NetworkPolicy", "orders-relay") in made.unwanted
