@@ -59,15 +59,22 @@ class Unreachable(Exception):
     """No answer: the server restarts, or the network is broken. It will be back."""
 
 
+def configuration() -> client.Configuration:
+    settings = client.Configuration()
+    settings.retries = None  # we know better when to try again
+    # No limit: every watch keeps a connection, of every kind in every namespace that is named, and
+    # other requests would wait for one for ever. Those are as many as there are workers.
+    settings.connection_pool_maxsize = 0
+    return settings
+
+
 class Api:
     def __init__(self, api: client.ApiClient) -> None:
         self._api = api
 
     @classmethod
     async def connect(cls) -> "Api":
-        settings = client.Configuration()
-        settings.retries = None  # we know better when to try again
-        settings.connection_pool_maxsize = 100  # every watch keeps one
+        settings = configuration()
         try:
             config.load_incluster_config(settings)
         except config.ConfigException:

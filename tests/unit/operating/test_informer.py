@@ -204,6 +204,36 @@ def test_a_kind_that_somebody_has_seen_is_not_waited_for() -> None:
     asyncio.run(test())
 
 
+def test_any_number_of_watches_leaves_room_for_other_requests() -> None:
+    """Of twelve named namespaces there are more than a hundred and thirty."""
+    many, open_ = 132, 0
+
+    async def server(request: web.Request) -> web.StreamResponse:
+        nonlocal open_
+        if "watch" in request.query:
+            open_ += 1
+            await asyncio.sleep(5)
+        return web.json_response({})
+
+    async def follow(api: Api) -> None:
+        async for _ in api.watch("/watched", {}):
+            pass
+
+    async def test() -> None:
+        async with answering(server) as api:
+            watches = [asyncio.create_task(follow(api)) for _ in range(many)]
+            try:
+                await until(lambda: open_ == many)
+                async with asyncio.timeout(5):
+                    assert await api.get("/anything") == {}
+            finally:
+                for watch in watches:
+                    watch.cancel()
+                await asyncio.gather(*watches, return_exceptions=True)
+
+    asyncio.run(test())
+
+
 def test_a_refusal_carries_what_the_server_said() -> None:
     async def server(request: web.Request) -> web.StreamResponse:
         details = {"causes": [{"reason": "NamespaceTerminating"}]}
