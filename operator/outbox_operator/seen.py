@@ -13,6 +13,10 @@ from outbox_relay.contract.report import Report
 
 Body = Mapping[str, Any]
 
+ENDED = ("Succeeded", "Failed")
+"""Phases of a pod that will not run again: its work is done, it was evicted, or its node was shut
+down. The object may stay for long."""
+
 
 @dataclass(frozen=True)
 class Stopped:
@@ -42,6 +46,8 @@ class Pod:
     ready: bool = False
     leaving: bool = False
     """It was told to stop."""
+    ended: bool = False
+    """It works no more, and holds nothing."""
     initialised: bool = False
     unschedulable: str | None = None
     waiting: tuple[Waiting, ...] = ()
@@ -62,6 +68,7 @@ class Pod:
             ip=status.get("podIP"),
             ready=conditions.get("Ready", {}).get("status") == "True",
             leaving="deletionTimestamp" in body["metadata"],
+            ended=status.get("phase") in ENDED,
             initialised=conditions.get("Initialized", {}).get("status") == "True",
             unschedulable=(
                 scheduled.get("message", "")
@@ -131,9 +138,9 @@ class Seen(Surroundings):
     """Of a relay."""
 
     pods: Sequence[Pod] = ()
-    """Those that relay."""
+    """Those that relay; one that ended was replaced, and relays no more."""
     retiring: Sequence[Pod] = ()
-    """Those that make the database forget the relay."""
+    """Those that make the database forget the relay; also that ended, for what they said."""
 
     @property
     def reports(self) -> list[Report]:

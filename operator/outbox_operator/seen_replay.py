@@ -12,7 +12,7 @@ from typing import Self
 
 from outbox_operator.children.replay_pods import ATTEMPT, DRIVER
 from outbox_operator.resources.relay import OutboxRelay
-from outbox_operator.seen import Body, Pod, Surroundings
+from outbox_operator.seen import ENDED, Body, Pod, Surroundings
 from outbox_relay.contract.replay import ReplayReport
 
 
@@ -63,7 +63,7 @@ def _ended(status: Body, container: Body | None) -> Ended | None:
     if state:
         words = ReplayReport.read(state.get("message") or "")
         return Ended(state.get("exitCode"), state.get("reason", ""), words)
-    if status.get("phase") in ("Succeeded", "Failed"):  # evicted before it ran, a node that is gone
+    if status.get("phase") in ENDED:  # evicted before it ran, a node that is gone
         return Ended(None, status.get("reason", ""), None)
     return None
 
@@ -76,6 +76,7 @@ class ReplaySeen(Surroundings):
     drivers: Sequence[Driver] = ()
     """Of all attempts whose pods are still there."""
     executors: Sequence[Pod] = ()
+    """Those that have not ended."""
     spark_operator: bool = False
     """The cluster knows SparkApplications."""
 

@@ -33,7 +33,11 @@ class Gatherer:
         )
         return Seen(
             children=children(self._informers, relay),
-            pods=[Pod.of(b, reports.get(b["metadata"]["name"])) for b in relaying],
+            pods=[
+                pod
+                for b in relaying
+                if not (pod := Pod.of(b, reports.get(b["metadata"]["name"]))).ended
+            ],
             retiring=[Pod.of(b, None) for b in bodies if component(b) == "retire"],
             secrets=seen_secrets,
         )

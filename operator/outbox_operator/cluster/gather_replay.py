@@ -59,7 +59,11 @@ class ReplayGatherer:
             relay=known,
             relay_invalid=relay is not None and known is None,
             drivers=[Driver.of(b, reports.get(b["metadata"]["name"])) for b in drivers],
-            executors=[Pod.of(b, None) for b in pods if component(b) == "executor"],
+            executors=[
+                pod
+                for b in pods
+                if component(b) == "executor" and not (pod := Pod.of(b, None)).ended
+            ],
             spark_operator=spark_operator,
         )
 

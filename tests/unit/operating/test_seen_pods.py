@@ -66,3 +66,9 @@ def test_a_container_that_ended_well_has_not_failed() -> None:
 def test_a_pod_that_no_node_takes() -> None:
     told = condition("PodScheduled", "False", reason="Unschedulable", message="0/1 nodes")
     assert Pod.of(body(conditions=[told]), None).unschedulable == "0/1 nodes"
+
+
+def test_a_pod_that_was_evicted_has_ended_and_one_that_crashes_has_not() -> None:
+    assert Pod.of(body(phase="Failed", reason="Evicted"), None).ended
+    assert Pod.of(body(phase="Succeeded"), None).ended
+    assert not Pod.of(body(phase="Running"), None).ended

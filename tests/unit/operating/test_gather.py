@@ -1,0 +1,89 @@
+"""What is gathered of a relay: a pod of which only the object is left works no more."""
+
+import asyncio
+from typing import Any
+
+from aiohttp import web
+
+from fixtures.answering import answering
+from fixtures.made_resources import outbox_relay
+from fixtures.made_seen import leaving
+from outbox_operator.children.names import OWNER
+from outbox_operator.cluster.gather import Gatherer
+from outbox_operator.cluster.informer import Informers
+from outbox_operator.cluster.kinds import PODS
+from outbox_operator.cluster.reports import Reporters
+from outbox_operator.cluster.secrets import Secrets
+from outbox_operator.decide.checks import first_finding
+from outbox_operator.decide.children import is_drained
+from outbox_operator.decide.status import retiring
+from outbox_operator.seen import Seen
+
+
+def pod(name: str, component: str, **status: Any) -> dict[str, Any]:
+    metadata = {
+        "name": name,
+        "namespace": "shop",
+        "resourceVersion": "1",
+        "labels": {"app.kubernetes.io/component": component},
+        "annotations": {OWNER: "orders"},
+    }
+    return {"metadata": metadata, "status": status}
+
+
+def ended(name: str, component: str, phase: str, message: str = "") -> dict[str, Any]:
+    state = {"terminated": {"exitCode": 137, "reason": "Error", "message": message}}
+    container = {"name": component, "ready": False, "state": state}
+    return pod(name, component, phase=phase, reason="Evicted", containerStatuses=[container])
+
+
+def gathered(*pods: dict[str, Any]) -> Seen:
+    async def server(request: web.Request) -> web.StreamResponse:
+        if "watch" in request.query:
+            await asyncio.sleep(5)
+        if request.path == "/api/v1/pods":
+            listed = {"apiVersion": "v1", "metadata": {"resourceVersion": "1"}, "items": pods}
+            return web.json_response(listed)
+        return web.json_response({"metadata": {"uid": "1", "resourceVersion": "1"}})
+
+    async def test() -> Seen:
+        async with answering(server) as api:
+            reporters = Reporters()
+            informers = Informers(api, (PODS,), (), lambda _: None)
+            tasks = informers.start()
+            try:
+                await informers.synced()
+                return await Gatherer(api, informers, reporters, Secrets(api, 60)).relay(
+                    outbox_relay()
+                )
+            finally:
+                for task in tasks:
+                    task.cancel()
+                await asyncio.gather(*tasks, return_exceptions=True)
+                await reporters.close()
+
+    return asyncio.run(test())
+
+
+def test_a_pod_that_was_evicted_is_no_relay_any_more() -> None:
+    seen = gathered(
+        ended("orders-relay-a", "relay", "Failed"),
+        ended("orders-relay-b", "relay", "Succeeded"),
+        pod("orders-relay-c", "relay", phase="Pending"),
+    )
+    assert [p.name for p in seen.pods] == ["orders-relay-c"]
+    assert first_finding(outbox_relay(), seen) is None
+
+
+def test_a_relay_whose_pods_have_all_ended_is_drained() -> None:
+    going = leaving(outbox_relay(deletionPolicy="Delete"))
+    assert is_drained(going, gathered(ended("orders-relay-a", "relay", "Failed")))
+    assert not is_drained(going, gathered(pod("orders-relay-a", "relay", phase="Running")))
+
+
+def test_what_a_failed_retirement_said_is_read() -> None:
+    said = '{"reason": "WrongPassword", "message": "correct the password"}'
+    seen = gathered(ended("orders-retire-a", "retire", "Failed", said))
+    found = retiring(leaving(outbox_relay(deletionPolicy="Delete")), seen)
+    assert found is not None
+    assert found.reason == "WrongPassword"
