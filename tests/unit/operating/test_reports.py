@@ -1,0 +1,101 @@
+"""Pods are asked for their report; one that never answers is not waited for at each look."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+import pytest
+from aiohttp import web
+
+from fixtures.made_seen import report
+from outbox_operator.cluster import reports
+from outbox_operator.cluster.reports import FIRST_PAUSE, LONGEST_PAUSE, Reporters
+from outbox_relay.contract.report import Report
+
+POD = ("orders-relay-a", "127.0.0.1")
+
+
+class Relay:
+    """On a port; it says how often it was asked."""
+
+    def __init__(self) -> None:
+        self.asked = 0
+        self.silent = False
+        self.port = 0
+        self.now = 1000.0
+
+    async def answer(self, request: web.Request) -> web.StreamResponse:
+        self.asked += 1
+        if self.silent:
+            await asyncio.sleep(5)
+        return web.Response(text=report().model_dump_json(by_alias=True))
+
+    @asynccontextmanager
+    async def asking(self) -> AsyncIterator[Reporters]:
+        app = web.Application()
+        app.router.add_get("/status", self.answer)
+        runner = web.AppRunner(app, access_log=None, shutdown_timeout=0.1)
+        await runner.setup()
+        await web.TCPSite(runner, "127.0.0.1", 0).start()
+        self.port = runner.addresses[0][1]
+        reporters = Reporters(lambda: self.now)
+        try:
+            yield reporters
+        finally:
+            await reporters.close()
+            await runner.cleanup()
+
+    async def is_heard(self, reporters: Reporters) -> bool:
+        return bool(await reporters.ask([POD], self.port, Report))
+
+
+@pytest.fixture
+def relay(monkeypatch: pytest.MonkeyPatch) -> Relay:
+    monkeypatch.setattr(reports, "SECONDS", 0.05)
+    return Relay()
+
+
+def test_one_answer_that_was_missed_is_asked_for_at_the_next_look(relay: Relay) -> None:
+    async def test() -> None:
+        async with relay.asking() as reporters:
+            relay.silent = True
+            assert not await relay.is_heard(reporters)
+            relay.silent = False
+            assert await relay.is_heard(reporters)
+
+    asyncio.run(test())
+
+
+def test_a_pod_that_stays_silent_is_asked_less_and_less(relay: Relay) -> None:
+    async def test() -> None:
+        async with relay.asking() as reporters:
+            relay.silent = True
+            for _ in range(5):
+                assert not await relay.is_heard(reporters)
+            assert relay.asked == 2
+            relay.now += FIRST_PAUSE
+            for _ in range(5):
+                assert not await relay.is_heard(reporters)
+            assert relay.asked == 3
+            for _ in range(20):
+                relay.now += LONGEST_PAUSE
+                assert not await relay.is_heard(reporters)
+            assert relay.asked == 23  # never given up
+            relay.silent = False
+            relay.now += LONGEST_PAUSE
+            assert await relay.is_heard(reporters)
+            assert await relay.is_heard(reporters)  # at every look again
+
+    asyncio.run(test())
+
+
+def test_a_pod_that_does_not_listen_yet_is_asked_at_every_look(relay: Relay) -> None:
+    async def test() -> None:
+        async with relay.asking() as reporters:
+            port, relay.port = relay.port, 1
+            for _ in range(5):
+                assert not await relay.is_heard(reporters)
+            relay.port = port
+            assert await relay.is_heard(reporters)
+
+    asyncio.run(test())
