@@ -95,7 +95,8 @@ class Reconciler:
         start = time.monotonic()
         outcome = "failed"
         try:
-            again = await (self._relay if kind == RELAYS.name else self._replays.look)(key, body)
+            look = self._relay if kind == RELAYS.name else self._replays.look
+            again = await look(key, self._writer.latest(body))
             outcome = "done"
             return again
         except ApiError as error:
@@ -155,8 +156,8 @@ class Reconciler:
         children = self._children(relay, seen, remembered, replicas)
 
         if lacks(seen, children) and not await self._gatherer.is_there(RELAYS, relay):
-            self._gone(key, body)  # children of a dead owner would be removed, and made again
-            return None
+            # Children of a dead owner would be removed, and made again.
+            raise ApiError(404, "NotFound", "it is gone", frozenset())
         asked = asked_replicas(relay, seen)
         seen = await self._writer.apply(relay, children.wanted, seen)
         await self._writer.remove(relay, children.unwanted, seen)

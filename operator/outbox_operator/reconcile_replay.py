@@ -38,8 +38,6 @@ class Remembered:
     """Of one replay, from look to look."""
 
     uid: str
-    status: ReplayStatus
-    """As we wrote it last: what Kopf saw may be older."""
     told: dict[str, datetime] = field(default_factory=dict)
 
 
@@ -70,8 +68,7 @@ class ReplayReconciler:
             return None
         remembered = self._remembered.get(key)
         if remembered is None or remembered.uid != replay.metadata.uid:
-            remembered = self._remembered[key] = Remembered(replay.metadata.uid, replay.status)
-        replay = replay.model_copy(update={"status": remembered.status})
+            remembered = self._remembered[key] = Remembered(replay.metadata.uid)
         if replay.status.phase in FINISHED:
             self._judged(key, replay.status)
             return await self._finished(replay, now)
@@ -86,7 +83,6 @@ class ReplayReconciler:
         status = decide_replay_status(replay, step, seen.refusals, now)
         await self._tell(replay, remembered, status, now)
         await self._writer.report(REPLAYS, replay, status.written(), body.get("status") or {})
-        remembered.status = status
         self._judged(key, status)
         return self._next_look(replay, step, children, status, now)
 
@@ -103,7 +99,7 @@ class ReplayReconciler:
     async def _tell(
         self, replay: OutboxReplay, remembered: Remembered, status: ReplayStatus, now: datetime
     ) -> None:
-        notices = decide_replay_notices(remembered.status, status)
+        notices = decide_replay_notices(replay.status, status)
         fresh, remembered.told = damped(notices, remembered.told, now)
         for notice in fresh:
             await self._writer.tell(

@@ -39,6 +39,8 @@ class Writer:
         """By resource and path: what we wanted, and the version that was found or made to be so.
         Comparing costs more than all else of a look; and what the server spells in another way than
         we do looks different for ever: it is written once."""
+        self._reported: dict[str, tuple[str, Body]] = {}
+        """By resource: the version that our last status made of it, and that status."""
 
     async def apply(self, resource: Resource, wanted: Iterable[Body], seen: Around) -> Around:
         """What is seen now: children as they were just written, and those that were refused. Who
@@ -135,6 +137,14 @@ class Writer:
     def forget(self, uid: str) -> None:
         """A resource that is gone."""
         self._settled.pop(uid, None)
+        self._reported.pop(uid, None)
+
+    def latest(self, body: Mapping[str, Any]) -> Mapping[str, Any]:
+        """A resource with the status that we wrote last, where it was seen before that: the watch
+        may lag, and who judged by an older status would tell and write everything again."""
+        metadata = body["metadata"]
+        version, status = self._reported.get(metadata["uid"], ("", {}))
+        return {**body, "status": status} if is_older(metadata, version) else body
 
     async def report(self, kind: Kind, resource: Resource, status: Body, before: Body) -> bool:
         """Whether there was anything to write."""
@@ -148,7 +158,8 @@ class Writer:
             "metadata": {"name": resource.metadata.name, "uid": resource.metadata.uid},
             "status": status,
         }
-        await self._api.apply(path, body)
+        done = await self._api.apply(path, body)
+        self._reported[resource.metadata.uid] = done["metadata"]["resourceVersion"], status
         return True
 
     async def hold(self, kind: Kind, resource: Resource, finalizers: list[str]) -> None:
@@ -231,6 +242,13 @@ def differs(wanted: Any, live: Any) -> bool:
             differs(w, found) for w, found in zip(wanted, live, strict=True)
         )
     return bool(wanted != live)
+
+
+def is_older(metadata: Mapping[str, Any], version: str) -> bool:
+    """Whether it was seen before that version was made. Kubernetes counts them up; where something
+    else than it does not, nothing is older."""
+    seen = metadata.get("resourceVersion", "")
+    return seen.isdecimal() and version.isdecimal() and int(seen) < int(version)
 
 
 def _whose(other: Body) -> str:

@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from datetime import timedelta
 from typing import Any
 
 import pytest
@@ -16,14 +17,15 @@ from outbox_operator.cluster.client import Writer
 from outbox_operator.cluster.gather import Gatherer
 from outbox_operator.cluster.gather_replay import ReplayGatherer
 from outbox_operator.cluster.informer import Informers
-from outbox_operator.cluster.kinds import RELAYS
+from outbox_operator.cluster.kinds import RELAYS, Kind
 from outbox_operator.cluster.reports import Reporters
 from outbox_operator.cluster.secrets import Secrets
 from outbox_operator.metrics import Metrics
 from outbox_operator.reconcile import Reconciler
 from outbox_operator.reconcile_replay import ReplayReconciler
+from outbox_operator.resources.objects import Resource
 from outbox_operator.resources.relay import OutboxRelay
-from outbox_operator.seen import Seen
+from outbox_operator.seen import Secret, Seen
 from outbox_operator.settings import OperatorSettings
 
 DEPLOYMENT = deployment()
@@ -59,9 +61,10 @@ async def reconciling(
     async with answering(handler) as api:
         reporters, metrics, settings = Reporters(), Metrics(), OperatorSettings()
         around = (api, Informers(api, (), (), lambda _: None), reporters, Secrets(api, 60))
-        replays = ReplayReconciler(settings, ReplayGatherer(*around), Writer(api), metrics)
+        writer = Writer(api)
+        replays = ReplayReconciler(settings, ReplayGatherer(*around), writer, metrics)
         try:
-            yield Reconciler(settings, kind(*around), Writer(api), metrics, replays)
+            yield Reconciler(settings, kind(*around), writer, metrics, replays)
         finally:
             await reporters.close()
 
@@ -86,6 +89,62 @@ def test_a_change_that_was_just_written_is_not_yet_carried_out() -> None:
     asyncio.run(test())
     progressing = {c["type"]: c["status"] for c in server.status["conditions"]}["Progressing"]
     assert progressing == "True"
+
+
+class Lagging:
+    """It makes a version of each write, and its watch shows nothing of that."""
+
+    def __init__(self) -> None:
+        self.statuses = 0
+        self.events: list[str] = []
+
+    async def answer(self, request: web.Request) -> web.Response:
+        body = await request.json() if request.method in ("POST", "PATCH") else {}
+        if request.path.endswith("/events"):
+            self.events.append(body["reason"])
+        if request.path.endswith("/status"):
+            self.statuses += 1
+        if request.method != "GET":
+            body.setdefault("metadata", {})["resourceVersion"] = str(10 + self.statuses)
+            return web.json_response(body)
+        return web.json_response(NOT_FOUND, status=404)
+
+
+class Without(Gatherer):
+    """Of a relay whose Secret is missing."""
+
+    async def relay(self, relay: OutboxRelay) -> Seen:
+        return seen(secrets=[Secret("orders-db", None)])
+
+    async def is_there(self, kind: Kind, resource: Resource) -> bool:
+        return True
+
+
+@pytest.mark.parametrize(
+    ("kind", "body", "event"),
+    [("OutboxRelay", relay_body(), "SecretMissing"), ("OutboxReplay", replay_body(), None)],
+)
+def test_while_the_watch_lags_nothing_is_written_or_told_twice(
+    monkeypatch: pytest.MonkeyPatch, kind: str, body: dict[str, Any], event: str | None
+) -> None:
+    monkeypatch.setattr("outbox_operator.decide.notices.QUIET", timedelta())  # else it is damped
+    server = Lagging()
+    key = (kind, "shop", body["metadata"]["name"])
+
+    async def test() -> None:
+        async with reconciling(server.answer, Without) as reconciler:
+            reconciler.seen(key, body)
+            for _ in range(3):
+                await reconciler.look(key)
+            assert server.statuses == 1
+            assert event is None or server.events == [event]
+            # What somebody else made of it since is taken as it is.
+            newer = {**body, "metadata": {**body["metadata"], "resourceVersion": "20"}}
+            reconciler.seen(key, newer)
+            await reconciler.look(key)
+            assert server.statuses == 2
+
+    asyncio.run(test())
 
 
 @pytest.mark.parametrize("now", [None, "another"])
