@@ -25,10 +25,11 @@ from outbox_operator.decide.children import (
     decide_children,
     decide_finalizers,
     fixed_replicas,
+    how_to_let_go,
     is_drained,
     is_leaving,
 )
-from outbox_operator.decide.notices import damped, decide_notices
+from outbox_operator.decide.notices import Notice, damped, decide_notices
 from outbox_operator.decide.status import count_pods, decide_invalid, decide_status
 from outbox_operator.metrics import Metrics
 from outbox_operator.reconcile_replay import Body, Key, ReplayReconciler
@@ -142,14 +143,15 @@ class Reconciler:
 
     async def _relay(self, key: Key, body: Body) -> float | None:
         now = datetime.now(UTC)
+        uid = body["metadata"]["uid"]
+        remembered = self._remembered.get(key)
+        if remembered is None or remembered.uid != uid:
+            remembered = self._remembered[key] = Remembered(uid)
         try:
             relay = OutboxRelay.parse(body)
         except ValidationError as error:
-            await self._refuse(body, error, now)
+            await self._refuse(key, body, error, remembered, now)
             return None
-        remembered = self._remembered.get(key)
-        if remembered is None or remembered.uid != relay.metadata.uid:
-            remembered = self._remembered[key] = Remembered(relay.metadata.uid)
 
         seen = await self._gatherer.relay(relay)
         replicas, scaled = self._replicas(relay, seen, remembered, now)
@@ -169,14 +171,26 @@ class Reconciler:
 
         status = decide_status(relay, seen, replicas, scaled, now)
         notices = decide_notices(relay.status, status, asked, replicas, scaled)
+        await self._tell(key, relay, body, status, notices, remembered, now)
+        return self._next_look(relay, seen, status, replicas)
+
+    async def _tell(
+        self,
+        key: Key,
+        resource: Resource,
+        body: Body,
+        status: RelayStatus,
+        notices: list[Notice],
+        remembered: Remembered,
+        now: datetime,
+    ) -> None:
         fresh, remembered.told = damped(notices, remembered.told, now)
         for notice in fresh:
             await self._writer.tell(
-                relay, notice.reason, notice.message, warning=notice.warning, now=now
+                resource, notice.reason, notice.message, warning=notice.warning, now=now
             )
-        await self._writer.report(RELAYS, relay, status.written(), body.get("status") or {})
+        await self._writer.report(RELAYS, resource, status.written(), body.get("status") or {})
         self._metrics.judged(key, {c.type: c.status for c in status.conditions})
-        return self._next_look(relay, seen, status, replicas)
 
     def _replicas(
         self, relay: OutboxRelay, seen: Seen, remembered: Remembered, now: datetime
@@ -220,15 +234,25 @@ class Reconciler:
         )
         return (self._settings.idle_look if calm else self._settings.look).total_seconds()
 
-    async def _refuse(self, body: Body, error: ValidationError, now: datetime) -> None:
+    async def _refuse(
+        self,
+        key: Key,
+        body: Body,
+        error: ValidationError,
+        remembered: Remembered,
+        now: datetime,
+    ) -> None:
         """A spec that the schema let through and we cannot use."""
         why = "; ".join(line.strip() for line in explain(error).splitlines())
         resource = Resource.model_validate(
             {k: body[k] for k in ("apiVersion", "kind", "metadata")}, by_alias=True
         )
         before = RelayStatus.model_validate(body.get("status") or {})
+        if held := how_to_let_go(resource):
+            why = f"{why}; {held}"
         status = decide_invalid(before, resource.metadata.generation, why, now)
-        await self._writer.report(RELAYS, resource, status.written(), body.get("status") or {})
+        notices = decide_notices(before, status, None, 0, None)
+        await self._tell(key, resource, body, status, notices, remembered, now)
 
 
 def is_news(before: Body | None, body: Body) -> bool:

@@ -16,7 +16,7 @@ from outbox_operator.cluster.api import ApiError
 from outbox_operator.cluster.client import Writer
 from outbox_operator.cluster.gather_replay import ReplayGatherer
 from outbox_operator.cluster.kinds import REPLAYS
-from outbox_operator.decide.notices import damped
+from outbox_operator.decide.notices import Notice, damped
 from outbox_operator.decide.replay import FINISHED, Retry, Start, Step, Suspend, decide_step
 from outbox_operator.decide.replay_children import ReplayChildren, decide_replay_children
 from outbox_operator.decide.replay_notices import decide_replay_notices
@@ -61,14 +61,15 @@ class ReplayReconciler:
 
     async def look(self, key: Key, body: Body) -> float | None:
         now = datetime.now(UTC)
+        uid = body["metadata"]["uid"]
+        remembered = self._remembered.get(key)
+        if remembered is None or remembered.uid != uid:
+            remembered = self._remembered[key] = Remembered(uid)
         try:
             replay = OutboxReplay.parse(body)
         except ValidationError as error:
-            await self._refuse(body, error, now)
+            await self._refuse(key, body, error, remembered, now)
             return None
-        remembered = self._remembered.get(key)
-        if remembered is None or remembered.uid != replay.metadata.uid:
-            remembered = self._remembered[key] = Remembered(replay.metadata.uid)
         if replay.status.phase in FINISHED:
             self._judged(key, replay.status)
             return await self._finished(replay, now)
@@ -81,7 +82,8 @@ class ReplayReconciler:
         children = decide_replay_children(replay, seen, step, self._settings)
         seen = await self._take(replay, children, seen)
         status = decide_replay_status(replay, step, seen.refusals, now)
-        await self._tell(replay, remembered, status, now)
+        notices = decide_replay_notices(replay.status, status)
+        await self._tell(replay, notices, remembered, now)
         await self._writer.report(REPLAYS, replay, status.written(), body.get("status") or {})
         self._judged(key, status)
         return self._next_look(replay, step, children, status, now)
@@ -97,13 +99,12 @@ class ReplayReconciler:
         return seen
 
     async def _tell(
-        self, replay: OutboxReplay, remembered: Remembered, status: ReplayStatus, now: datetime
+        self, resource: Resource, notices: list[Notice], remembered: Remembered, now: datetime
     ) -> None:
-        notices = decide_replay_notices(replay.status, status)
         fresh, remembered.told = damped(notices, remembered.told, now)
         for notice in fresh:
             await self._writer.tell(
-                replay, notice.reason, notice.message, warning=notice.warning, now=now
+                resource, notice.reason, notice.message, warning=notice.warning, now=now
             )
 
     def _judged(self, key: Key, status: ReplayStatus) -> None:
@@ -136,7 +137,9 @@ class ReplayReconciler:
         await self._writer.expire(REPLAYS, replay)
         return None
 
-    async def _refuse(self, body: Body, error: ValidationError, now: datetime) -> None:
+    async def _refuse(
+        self, key: Key, body: Body, error: ValidationError, remembered: Remembered, now: datetime
+    ) -> None:
         """A spec that the schema let through and we cannot use."""
         why = "; ".join(line.strip() for line in explain(error).splitlines())
         resource = Resource.model_validate(
@@ -144,9 +147,12 @@ class ReplayReconciler:
         )
         before = ReplayStatus.model_validate(body.get("status") or {})
         if before.phase in FINISHED:
+            self._judged(key, before)
             return
         status = decide_invalid_replay(before, resource.metadata.generation, why, now)
+        await self._tell(resource, decide_replay_notices(before, status), remembered, now)
         await self._writer.report(REPLAYS, resource, status.written(), body.get("status") or {})
+        self._judged(key, status)
 
 
 def seconds_to_live(replay: OutboxReplay, status: ReplayStatus, now: datetime) -> float | None:

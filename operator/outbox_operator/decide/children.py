@@ -5,6 +5,7 @@ The order is that of their making: what others refer to comes first.
 """
 
 import hashlib
+import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -15,6 +16,7 @@ from outbox_operator.children.names import Manifest, child_name
 from outbox_operator.children.network import build_network_policy, build_service
 from outbox_operator.children.reaper import build_reaper
 from outbox_operator.children.retirement import build_retirement
+from outbox_operator.resources.objects import Resource
 from outbox_operator.resources.relay import OutboxRelay
 from outbox_operator.seen import Secret, Seen
 from outbox_operator.settings import OperatorSettings
@@ -103,6 +105,20 @@ def decide_finalizers(relay: OutboxRelay, seen: Seen) -> list[str]:
         return others  # one that is being deleted takes no new ones
     gone = retirement(relay, seen) == "Complete" or any(r.leaving for r in seen.refusals)
     return others if gone else [*others, RETIRE]
+
+
+def how_to_let_go(resource: Resource) -> str | None:
+    """Of a relay that is being deleted, and whose spec cannot be understood: nobody can make the
+    database forget it, and it waits for that."""
+    meta = resource.metadata
+    if meta.deletion_timestamp is None or RETIRE not in meta.finalizers:
+        return None
+    patch = json.dumps({"metadata": {"finalizers": [f for f in meta.finalizers if f != RETIRE]}})
+    return (
+        "it is being deleted, and waits until the database has forgotten the relay, which takes a "
+        f"valid spec; to let it go without that: kubectl patch outboxrelay -n {meta.namespace} "
+        f"{meta.name} --type merge -p '{patch}'"
+    )
 
 
 def secrets_digest(secrets: Sequence[Secret]) -> str:

@@ -23,6 +23,8 @@ def decide_replay_notices(before: ReplayStatus, after: ReplayStatus) -> list[Not
     if before.phase in ("Succeeded", "Failed", "Cancelled"):
         return []
     message = after.message or ""
+    if _is_invalid(after):
+        return [] if _is_invalid(before) else [Notice(Reason.SPEC_INVALID, message, warning=True)]
     told: list[Notice] = []
     if before.phase == "Suspended" != after.phase:
         told.append(Notice("Resumed", "it goes on where it was", always=True))
@@ -39,6 +41,10 @@ def decide_replay_notices(before: ReplayStatus, after: ReplayStatus) -> list[Not
     elif reason not in ON_ITS_WAY and reason != _complete(before):
         told.append(Notice(reason, message, warning=True))
     return told
+
+
+def _is_invalid(status: ReplayStatus) -> bool:
+    return any(c.reason == Reason.SPEC_INVALID for c in status.conditions)
 
 
 def _complete(status: ReplayStatus) -> str:

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 from aiohttp import web
+from prometheus_client import generate_latest
 
 from fixtures.answering import Handler, answering
 from fixtures.made_resources import relay_body, replay_body
@@ -96,6 +97,7 @@ class Lagging:
 
     def __init__(self) -> None:
         self.statuses = 0
+        self.status: dict[str, Any] = {}
         self.events: list[str] = []
 
     async def answer(self, request: web.Request) -> web.Response:
@@ -104,6 +106,7 @@ class Lagging:
             self.events.append(body["reason"])
         if request.path.endswith("/status"):
             self.statuses += 1
+            self.status = body["status"]
         if request.method != "GET":
             body.setdefault("metadata", {})["resourceVersion"] = str(10 + self.statuses)
             return web.json_response(body)
@@ -145,6 +148,56 @@ def test_while_the_watch_lags_nothing_is_written_or_told_twice(
             assert server.statuses == 2
 
     asyncio.run(test())
+
+
+RELAY_REFUSED = relay_body(lease="1s")
+REPLAY_REFUSED = replay_body(maxEvents=0)
+
+
+def refused(body: dict[str, Any]) -> tuple[list[str], dict[str, Any], str]:
+    """Three looks at a spec that only we refuse: the Events, the status, and the metrics."""
+    server = Lagging()
+    key = (body["kind"], "shop", body["metadata"]["name"])
+
+    async def test() -> str:
+        async with reconciling(server.answer, Without) as reconciler:
+            reconciler.seen(key, body)
+            for _ in range(3):
+                assert await reconciler.look(key) is None
+            return generate_latest(reconciler._metrics.registry).decode()
+
+    counted = asyncio.run(test())
+    return server.events, server.status, counted
+
+
+@pytest.mark.parametrize(
+    ("body", "judged"),
+    [
+        (RELAY_REFUSED, 'condition="Degraded",kind="OutboxRelay",status="True"'),
+        (REPLAY_REFUSED, 'condition="Accepted",kind="OutboxReplay",status="False"'),
+    ],
+)
+def test_a_spec_that_only_we_refuse_is_told_once_and_counted(
+    body: dict[str, Any], judged: str
+) -> None:
+    events, status, counted = refused(body)
+    assert events == ["SpecInvalid"]
+    assert {c["reason"] for c in status["conditions"]} == {"SpecInvalid"}
+    assert "orrect" in status["conditions"][0]["message"]
+    assert "kubectl" not in status["conditions"][0]["message"]
+    assert f"outbox_operator_resources{{{judged}}} 1.0" in counted
+
+
+def test_one_that_is_being_deleted_says_how_it_can_go() -> None:
+    held = {
+        "deletionTimestamp": "2026-03-01T12:00:00Z",
+        "finalizers": ["outbox.dev/retire", "other/one"],
+    }
+    going = {**RELAY_REFUSED, "metadata": RELAY_REFUSED["metadata"] | held}
+    _, status, _ = refused(going)
+    told = status["conditions"][0]["message"]
+    assert "kubectl patch outboxrelay -n shop orders" in told
+    assert '{"metadata": {"finalizers": ["other/one"]}}' in told
 
 
 @pytest.mark.parametrize("now", [None, "another"])
