@@ -8,9 +8,14 @@ from typing import Any
 import pytest
 
 from fixtures.api_server import Right, may
-from fixtures.chart import ROOT, Object, merged, nested, of_kind, only, render
+from fixtures.chart import RELEASE, ROOT, Object, merged, nested, of_kind, only, render
 from fixtures.cluster import MANAGER, Kube, Namespace
-from outbox_operator.cluster.kinds import CHILDREN
+from fixtures.made_resources import outbox_relay
+from fixtures.made_seen import seen
+from outbox_operator.cluster.kinds import CHILDREN, REPLAYS
+from outbox_operator.decide.children import decide_children
+from outbox_operator.decide.replay import ENGINES
+from outbox_operator.settings import OperatorSettings
 
 INSTALL = (ROOT / "docs" / "install.md").read_text()
 VERBS = ("get", "list", "watch", "create", "update", "patch", "delete", "deletecollection")
@@ -29,16 +34,18 @@ OPERATOR = (
     | rights(OUTBOX, "outboxreplays", "get list watch delete")
     | rights(OUTBOX, "outboxrelays/status outboxreplays/status", "patch")
     | rights(OUTBOX, "outboxrelays/finalizers outboxreplays/finalizers", "update")
-    | rights("", "configmaps serviceaccounts services", "get list watch create patch delete")
-    | rights("apps", "deployments", "get list watch create patch delete")
-    | rights("batch", "cronjobs jobs", "get list watch create patch delete")
+    | rights("", "configmaps services", "get list watch create patch")
+    | rights("", "serviceaccounts", "get list watch create patch delete")
+    | rights("apps", "deployments", "get list watch create patch")
+    | rights("batch", "cronjobs", "get list watch create patch")
+    | rights("batch", "jobs", "get list watch create patch delete")
     | rights("networking.k8s.io", "networkpolicies", "get list watch create patch delete")
     | rights("policy", "poddisruptionbudgets", "get list watch create patch delete")
     | rights(SPARK, "sparkapplications", "get list watch create delete")
-    | rights(RBAC, "rolebindings", "get list watch create patch delete")
-    | rights("", "pods", "get list watch")
+    | rights(RBAC, "rolebindings", "get list watch create patch")
+    | rights("", "pods", "list watch")
     | rights("", "secrets", "get")
-    | rights("", "events", "create patch")
+    | rights("", "events", "create")
 )
 
 
@@ -177,6 +184,26 @@ def test_the_children_that_it_makes_are_those_that_it_may_make() -> None:
     groups = {kind.plural: kind.api.split("/")[2] for kind in CHILDREN.values()}
     made = {("" if g == "v1" else g, plural) for plural, g in groups.items()}
     assert creates == made | {("", "events")}
+
+
+def test_what_it_deletes_is_what_it_may_delete() -> None:
+    """All else goes with its owner."""
+    without = outbox_relay(pod={"serviceAccountName": "mine"}, networkPolicy={"enabled": False})
+    unwanted = {k for k, _ in decide_children(without, seen(), OperatorSettings(), 1).unwanted}
+    deleted = {CHILDREN[kind].plural for kind in (*unwanted, *ENGINES)}
+    assert {kind for _, kind, verb in OPERATOR if verb == "delete"} == deleted | {REPLAYS.plural}
+
+
+def test_the_role_lists_the_same_rights() -> None:
+    (role,) = [r for r in of_kind(render(), "ClusterRole") if r["metadata"]["name"] == RELEASE]
+    listed = {
+        (group, resource, verb)
+        for rule in role["rules"]
+        for group in rule["apiGroups"]
+        for resource in rule["resources"]
+        for verb in rule["verbs"]
+    }
+    assert listed == OPERATOR | {(RBAC, "clusterroles", "bind")}
 
 
 def test_the_document_lists_the_same_rights() -> None:

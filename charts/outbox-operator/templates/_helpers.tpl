@@ -126,15 +126,22 @@ priorityClassName: {{ . }}
 - apiGroups: [outbox.dev]
   resources: [outboxrelays/finalizers, outboxreplays/finalizers]
   verbs: [update]
-# Children. Server-side apply is a patch, which also creates.
+# Children. Server-side apply is a patch, which also creates. They go with their owner; deleted are
+# only those that a relay may do without, and a replay's attempts when it is suspended.
 - apiGroups: [""]
-  resources: [configmaps, serviceaccounts, services]
+  resources: [configmaps, services]
+  verbs: [get, list, watch, create, patch]
+- apiGroups: [""]
+  resources: [serviceaccounts]
   verbs: [get, list, watch, create, patch, delete]
 - apiGroups: [apps]
   resources: [deployments]
-  verbs: [get, list, watch, create, patch, delete]
+  verbs: [get, list, watch, create, patch]
 - apiGroups: [batch]
-  resources: [cronjobs, jobs]
+  resources: [cronjobs]
+  verbs: [get, list, watch, create, patch]
+- apiGroups: [batch]
+  resources: [jobs]
   verbs: [get, list, watch, create, patch, delete]
 - apiGroups: [networking.k8s.io]
   resources: [networkpolicies]
@@ -149,7 +156,7 @@ priorityClassName: {{ . }}
 # A replay's driver may make its executors: by this one role, and no other.
 - apiGroups: [rbac.authorization.k8s.io]
   resources: [rolebindings]
-  verbs: [get, list, watch, create, patch, delete]
+  verbs: [get, list, watch, create, patch]
 - apiGroups: [rbac.authorization.k8s.io]
   resources: [{{ ternary "roles" "clusterroles" (not (empty .Values.watch.namespaces)) }}]
   resourceNames: [{{ include "outbox.driverRole" . }}]
@@ -157,7 +164,7 @@ priorityClassName: {{ . }}
 # How the pods are, and where they answer.
 - apiGroups: [""]
   resources: [pods]
-  verbs: [get, list, watch]
+  verbs: [list, watch]
 # Whether a Secret that a relay names is there and has changed: its metadata is asked for, one by
 # one. There is no smaller right than get; list and watch would show all of them.
 - apiGroups: [""]
@@ -165,5 +172,5 @@ priorityClassName: {{ . }}
   verbs: [get]
 - apiGroups: [""]
   resources: [events]
-  verbs: [create, patch]
+  verbs: [create]
 {{- end }}
