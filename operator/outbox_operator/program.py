@@ -29,6 +29,9 @@ from outbox_operator.worklist import Worklist
 log = logging.getLogger("outbox.operator")
 
 KINDS_SECONDS = 2.0
+STALLED_SECONDS = 600.0
+"""A look takes no longer, however slow the API server is: it gives up on each request after half a
+minute."""
 
 
 class Operator:
@@ -37,6 +40,8 @@ class Operator:
         self.failure: str | None = None
         """Why it could not start."""
         self._tasks: list[asyncio.Task[None]] = []
+        """None of them ever ends by itself."""
+        self._beginning: list[asyncio.Task[None]] = []
         self._server: web.AppRunner | None = None
         self._api: Api | None = None
         self._reporters: Reporters | None = None
@@ -45,7 +50,7 @@ class Operator:
 
     async def start(self) -> None:
         metrics = Metrics()
-        self._server = await serve(metrics.registry, self._settings.port)
+        self._server = await serve(metrics.registry, self._settings.port, self.trouble)
         api = self._api = await Api.connect()
         await self._wait_for_kinds(api)
         reporters = self._reporters = Reporters()
@@ -63,7 +68,7 @@ class Operator:
         )
         self._worklist = Worklist(reconciler.look, self._settings.workers)
         self._tasks = informers.start()
-        self._tasks.append(asyncio.create_task(self._begin(informers), name="begin"))
+        self._beginning = [asyncio.create_task(self._begin(informers), name="begin")]
         log.info(
             "started",
             extra={
@@ -103,10 +108,21 @@ class Operator:
         assert self._worklist is not None
         self._tasks += self._worklist.start()
 
-    async def stop(self) -> None:
+    def trouble(self) -> str | None:
+        """What only a restart can cure."""
         for task in self._tasks:
+            if task.done():
+                return f"{task.get_name()} has ended"
+        stalled = self._worklist.stalled if self._worklist is not None else 0.0
+        if stalled > STALLED_SECONDS:
+            return f"nothing was looked at for {stalled:.0f} seconds"
+        return None
+
+    async def stop(self) -> None:
+        tasks = [*self._beginning, *self._tasks]
+        for task in tasks:
             task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await asyncio.gather(*tasks, return_exceptions=True)
         for part in (self._reporters, self._api):
             if part is not None:
                 await part.close()

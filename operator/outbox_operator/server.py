@@ -1,12 +1,19 @@
 """The operator's port: /healthz (it works on its list) and /metrics."""
 
+from collections.abc import Callable
+
 from aiohttp import web
 from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, generate_latest
 
 
-async def serve(registry: CollectorRegistry, port: int) -> web.AppRunner:
+async def serve(
+    registry: CollectorRegistry, port: int, trouble: Callable[[], str | None]
+) -> web.AppRunner:
+    """`trouble` says what only a restart can cure; None: nothing."""
+
     async def healthz(request: web.Request) -> web.Response:
-        return web.Response(text="alive\n")
+        found = trouble()
+        return web.Response(text=f"{found or 'alive'}\n", status=503 if found else 200)
 
     async def metrics(request: web.Request) -> web.Response:
         return web.Response(

@@ -33,6 +33,7 @@ class Worklist(Generic[Key]):
         self._again: set[Key] = set()
         self._failures: dict[Key, int] = {}
         self._new = asyncio.Event()
+        self._moved = 0.0
 
     def changed(self, key: Key) -> None:
         """Look soon. May be called from anywhere in the loop's thread."""
@@ -45,9 +46,11 @@ class Worklist(Generic[Key]):
         return [asyncio.create_task(self._work(), name=f"worker {i}") for i in range(self._workers)]
 
     @property
-    def waiting(self) -> int:
+    def stalled(self) -> float:
+        """For how many seconds something is due, and no worker has begun or finished anything."""
         now = asyncio.get_running_loop().time()
-        return sum(at <= now for at in self._due.values())
+        first = min(self._due.values(), default=now)
+        return max(0.0, now - max(first, self._moved))
 
     def _at(self, key: Key, when: float) -> None:
         if key in self._due and self._due[key] <= when:
@@ -68,6 +71,7 @@ class Worklist(Generic[Key]):
                 _, _, key = heapq.heappop(self._order)
                 del self._due[key]
                 self._busy.add(key)
+                self._moved = loop.time()
                 return key
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(self._new.wait(), wait)
@@ -85,6 +89,7 @@ class Worklist(Generic[Key]):
                 again = pause * random.uniform(0.8, 1.2)
             finally:
                 self._busy.discard(key)
+                self._moved = loop.time()
             if key in self._again:
                 self._again.discard(key)
                 again = GATHER if again is None else min(again, GATHER)

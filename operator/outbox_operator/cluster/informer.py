@@ -9,6 +9,7 @@ listed, which it does not say, and of ten kinds of them nothing needs to be hand
 import asyncio
 import contextlib
 import logging
+import math
 import time
 from collections.abc import Callable, Iterable
 
@@ -19,6 +20,7 @@ from outbox_operator.cluster.kinds import Kind
 log = logging.getLogger("outbox.operator")
 
 SELECTOR = ",".join(f"{key}={value}" for key, value in MANAGED_BY.items())
+FIRST_PAUSE = 0.1
 LONGEST_PAUSE = 10.0
 UNKNOWN_SECONDS = 30.0
 """Until it is asked again whether the cluster knows a kind that is another operator's; and for so
@@ -53,12 +55,13 @@ class Informer:
 
     async def run(self) -> None:
         """For ever. The server may restart, or forget how far we were: then all is listed anew."""
-        pause = 0.1
+        pause = FIRST_PAUSE
         last_known = 0.0
         while True:
+            since = math.inf
             try:
                 version = await self._list()
-                pause = 0.1
+                since = time.monotonic()
                 while True:
                     last_known = time.monotonic()
                     version = await self._watch(version)
@@ -74,6 +77,14 @@ class Informer:
                     self._complain(str(error))
             except Unreachable as error:
                 self._complain(str(error))
+            except Exception:  # nobody else would notice that this kind is no longer watched
+                log.exception(
+                    "a defect while watching %s; trying again",
+                    self.kind.plural,
+                    extra={"happening": "defect", "namespace": self._namespace or "*"},
+                )
+            if time.monotonic() - since > LONGEST_PAUSE:
+                pause = FIRST_PAUSE  # it had worked for a while
             await asyncio.sleep(pause)
             pause = min(LONGEST_PAUSE, pause * 2)
 

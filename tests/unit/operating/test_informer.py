@@ -139,6 +139,29 @@ def test_a_server_that_fails_for_a_while_is_asked_again() -> None:
     asyncio.run(test())
 
 
+def test_what_nobody_expected_does_not_end_a_watch(caplog: pytest.LogCaptureFixture) -> None:
+    lists = 0
+
+    async def server(request: web.Request) -> web.StreamResponse:
+        nonlocal lists
+        if "watch" not in request.query:
+            lists += 1
+            if lists == 1:
+                return web.Response(text="<html>a proxy that says something</html>")
+            return listed(config_map("a", lists))
+        if lists > 2:
+            await asyncio.sleep(5)
+        return web.Response(text="{")
+
+    async def test() -> None:
+        async with informed(server) as (informer, _):
+            await until(lambda: lists == 3 and names(informer) == ["a"])
+
+    asyncio.run(test())
+    told = [r for r in caplog.records if getattr(r, "happening", "") == "defect"]
+    assert len(told) == 2
+
+
 def test_what_was_listed_is_compared_as_what_was_watched() -> None:
     async def server(request: web.Request) -> web.StreamResponse:
         if "watch" in request.query:

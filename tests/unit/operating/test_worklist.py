@@ -113,3 +113,23 @@ def test_a_change_comes_before_the_next_look_by_the_clock() -> None:
         await working(items, lambda: len(looked) == 2)
 
     run(test)
+
+
+def test_one_that_does_not_move_although_something_is_due_says_so() -> None:
+    async def look(key: str) -> float:
+        if key == "hangs":
+            await asyncio.sleep(60)
+        return 3600
+
+    async def test() -> None:
+        items = Worklist(look, workers=1)
+        assert items.stalled == 0
+        items.changed("ends")
+        await working(items, lambda: not items._due.keys() - {"ends"} and bool(items._moved))
+        assert items.stalled == 0  # nothing is due
+        items.changed("hangs")
+        items.changed("waits")
+        await working(items, lambda: items.stalled > 0.1)
+        assert set(items._due) == {"ends", "waits"}
+
+    run(test)
