@@ -5,16 +5,34 @@ Only `on.event`: so Kopf keeps no progress in annotations, needs no finalizer, a
 deleted while the operator is away.
 """
 
+import itertools
+import logging
+from collections.abc import Iterator
 from typing import Any
 
 import kopf
 
 from outbox_operator.cluster.kinds import RELAYS, REPLAYS
+from outbox_operator.cluster.seldom import Seldom
 from outbox_operator.program import Operator
 from outbox_operator.resources.objects import GROUP, VERSION
 
+KOPF_WATCHES = "kopf._cogs.clients.watching"
+"""The logger that tells of each attempt."""
+
+
+class Patience:
+    """Kopf's pauses, in seconds, between attempts to list and to watch. Without an end: after the
+    last one it would stop everything, because of a single namespace that is gone or may not be
+    read."""
+
+    def __iter__(self) -> Iterator[float]:
+        return itertools.chain((1, 1, 2, 3, 5, 8, 13), itertools.repeat(20))
+
 
 def register(registry: kopf.OperatorRegistry, operator: Operator) -> None:
+    logging.getLogger(KOPF_WATCHES).addFilter(Seldom())
+
     @kopf.on.login(registry=registry)
     async def log_in(**given: Any) -> kopf.ConnectionInfo | None:
         return kopf.login_with_service_account(**given) or kopf.login_with_kubeconfig(**given)
@@ -24,6 +42,7 @@ def register(registry: kopf.OperatorRegistry, operator: Operator) -> None:
         settings.scanning.disabled = True  # our kinds are there from the start: no rights needed
         settings.posting.enabled = False  # Events are ours to word
         settings.networking.connect_timeout = 10
+        settings.networking.error_backoffs = Patience()
         settings.watching.server_timeout = 290
         settings.watching.client_timeout = 320
         try:

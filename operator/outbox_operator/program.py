@@ -42,6 +42,8 @@ class Operator:
         self._tasks: list[asyncio.Task[None]] = []
         """None of them ever ends by itself."""
         self._beginning: list[asyncio.Task[None]] = []
+        self._seen_places: set[str | None] = set()
+        """Namespaces of which all that we have was seen; None: all of them."""
         self._server: web.AppRunner | None = None
         self._api: Api | None = None
         self._reporters: Reporters | None = None
@@ -67,8 +69,10 @@ class Operator:
             self._settings, gatherer, writer, metrics, replays
         )
         self._worklist = Worklist(reconciler.look, self._settings.workers)
-        self._tasks = informers.start()
-        self._beginning = [asyncio.create_task(self._begin(informers), name="begin")]
+        self._tasks = [*informers.start(), *self._worklist.start()]
+        self._beginning = [
+            asyncio.create_task(self._begin(informers, place)) for place in informers.places
+        ]
         log.info(
             "started",
             extra={
@@ -101,12 +105,20 @@ class Operator:
             raise
         return {RELAYS.plural, REPLAYS.plural} <= {r["name"] for r in known["resources"]}
 
-    async def _begin(self, informers: Informers) -> None:
-        """Nothing is judged before all that we have was seen: what is not yet known would look as
-        if it were gone."""
-        await informers.synced()
+    async def _begin(self, informers: Informers, place: str | None) -> None:
+        """Nothing is judged before all that we have there was seen: what is not yet known would
+        look as if it were gone."""
+        await informers.synced(place)
+        assert self._reconciler is not None
+        self._seen_places.add(place)
+        for key in self._reconciler.known():
+            if place in (None, key[1]):
+                self._look_at(key)
+
+    def _look_at(self, key: Key) -> None:
         assert self._worklist is not None
-        self._tasks += self._worklist.start()
+        if not self._seen_places.isdisjoint({None, key[1]}):
+            self._worklist.changed(key)
 
     def trouble(self) -> str | None:
         """What only a restart can cure."""
@@ -132,17 +144,15 @@ class Operator:
     def noticed(self, kind: str, namespace: str, name: str, event: Mapping[str, Any]) -> None:
         """What Kopf saw of a resource."""
         assert self._reconciler is not None
-        assert self._worklist is not None
         key = (kind, namespace, name)
         gone = event["type"] == "DELETED"
         if self._reconciler.seen(key, None if gone else event["object"]):
-            self._worklist.changed(key)
+            self._look_at(key)
 
     def _child_changed(self, owner: Owner) -> None:
         """Of a relay or of a replay, which may be called the same."""
-        assert self._worklist is not None
         assert self._reconciler is not None
         for kind in (RELAYS, REPLAYS):
             key = (kind.name, *owner)
             if self._reconciler.knows(key):  # else it is looked at when Kopf tells of it
-                self._worklist.changed(key)
+                self._look_at(key)

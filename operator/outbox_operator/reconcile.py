@@ -88,6 +88,9 @@ class Reconciler:
     def knows(self, key: Key) -> bool:
         return key in self._bodies
 
+    def known(self) -> list[Key]:
+        return list(self._bodies)
+
     async def look(self, key: Key) -> float | None:
         body = self._bodies.get(key)
         if body is None:

@@ -16,6 +16,7 @@ from collections.abc import Callable, Iterable
 from outbox_operator.children.names import MANAGED_BY, OWNER
 from outbox_operator.cluster.api import Api, ApiError, Body, Unreachable
 from outbox_operator.cluster.kinds import Kind
+from outbox_operator.cluster.seldom import Seldom
 
 log = logging.getLogger("outbox.operator")
 
@@ -38,11 +39,12 @@ class Informer:
     ) -> None:
         self.kind = kind
         self._api = api
-        self._namespace = namespace
+        self.place = namespace
         self._path = kind.path(namespace)
         self._changed = changed
         self._found: dict[Owner, Body] = {}
         self._of: dict[Owner, set[Owner]] = {}
+        self._complaints = Seldom()
         self.synced = asyncio.Event()
         self.served = False
         """The cluster knows this kind, and we watch it."""
@@ -81,7 +83,7 @@ class Informer:
                 log.exception(
                     "a defect while watching %s; trying again",
                     self.kind.plural,
-                    extra={"happening": "defect", "namespace": self._namespace or "*"},
+                    extra={"happening": "defect", "namespace": self.place or "*"},
                 )
             if time.monotonic() - since > LONGEST_PAUSE:
                 pause = FIRST_PAUSE  # it had worked for a while
@@ -98,11 +100,13 @@ class Informer:
         self.synced.set()
 
     def _complain(self, why: str) -> None:
+        if not self._complaints.is_due(why):
+            return
         log.warning(
             "cannot watch %s: %s; trying again",
             self.kind.plural,
             why,
-            extra={"happening": "watch", "namespace": self._namespace or "*"},
+            extra={"happening": "watch", "namespace": self.place or "*"},
         )
 
     async def _list(self) -> str:
@@ -178,17 +182,18 @@ class Informers:
         namespaces: Iterable[str],
         changed: Callable[[Owner], None],
     ) -> None:
-        where: list[str | None] = [*namespaces] or [None]
-        self._all = [
-            Informer(api, kind, namespace, changed) for kind in kinds for namespace in where
-        ]
+        self.places: list[str | None] = [*namespaces] or [None]
+        """Namespaces; None: all there are."""
+        self._all = [Informer(api, kind, place, changed) for kind in kinds for place in self.places]
 
     def start(self) -> list[asyncio.Task[None]]:
         return [asyncio.create_task(i.run(), name=f"watch {i.kind.plural}") for i in self._all]
 
-    async def synced(self) -> None:
+    async def synced(self, place: str | None) -> None:
+        """One that is gone, or that we may not read, keeps no other waiting."""
         for informer in self._all:
-            await informer.synced.wait()
+            if informer.place == place:
+                await informer.synced.wait()
 
     def of(self, kind: str, owner: Owner) -> list[Body]:
         return [b for i in self._all if i.kind.name == kind for b in i.of(owner)]

@@ -52,7 +52,7 @@ def gathered(*pods: dict[str, Any]) -> Seen:
             informers = Informers(api, (PODS,), (), lambda _: None)
             tasks = informers.start()
             try:
-                await informers.synced()
+                await informers.synced(None)
                 return await Gatherer(api, informers, reporters, Secrets(api, 60)).relay(
                     outbox_relay()
                 )
