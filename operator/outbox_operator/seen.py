@@ -42,7 +42,8 @@ class Pod:
     ready: bool = False
     leaving: bool = False
     """It was told to stop."""
-    initialised: bool = False
+    migrating: bool = False
+    """Its container migrate runs: it has a node, its image and its volumes."""
     unschedulable: str | None = None
     waiting: tuple[Waiting, ...] = ()
     stopped: tuple[Stopped, ...] = ()
@@ -62,7 +63,9 @@ class Pod:
             ip=status.get("podIP"),
             ready=conditions.get("Ready", {}).get("status") == "True",
             leaving="deletionTimestamp" in body["metadata"],
-            initialised=conditions.get("Initialized", {}).get("status") == "True",
+            migrating=any(
+                c["name"] == "migrate" and "running" in (c.get("state") or {}) for c in containers
+            ),
             unschedulable=(
                 scheduled.get("message", "")
                 if scheduled.get("status") == "False" and scheduled.get("reason") == "Unschedulable"

@@ -128,7 +128,7 @@ def _progressing(relay: OutboxRelay, seen: Seen, counts: Counts, scale: Scale | 
         if scale is not None:
             return kind, "False", scale.reason, scale.message
         return kind, "False", Reason.AS_EXPECTED, "all is as it was asked for"
-    if any(not p.initialised and not p.leaving for p in seen.pods):
+    if any(p.migrating and not p.leaving for p in seen.pods):
         return kind, "True", Reason.MIGRATING, "a pod brings the schema up to date before it starts"
     if counts.current and counts.updated == counts.existing:
         return kind, "True", Reason.SCALING, f"{counts.ready} of {counts.asked} pods are ready"

@@ -209,7 +209,8 @@ def test_a_pause_shows() -> None:
     [
         (seen(deployment=deployment(2, ready=1)), "Scaling"),
         (seen(deployment=deployment(2, updated=1)), "RollingOut"),
-        (seen(pod(ready=False, initialised=False), deployment=deployment(2, ready=1)), "Migrating"),
+        (seen(pod(ready=False, migrating=True), deployment=deployment(2, ready=1)), "Migrating"),
+        (seen(pod(ready=False), deployment=deployment(2, ready=1)), "Scaling"),
         (seen(), "RollingOut"),
     ],
 )

@@ -2,6 +2,8 @@
 
 from typing import Any
 
+import pytest
+
 from outbox_operator.seen import Pod
 
 
@@ -27,7 +29,23 @@ def test_a_ready_pod() -> None:
         ),
         None,
     )
-    assert (pod.ip, pod.ready, pod.initialised, pod.stopped) == ("10.0.0.7", True, True, ())
+    assert (pod.ip, pod.ready, pod.migrating, pod.stopped) == ("10.0.0.7", True, False, ())
+
+
+@pytest.mark.parametrize(
+    ("name", "state", "migrating"),
+    [
+        ("migrate", {"running": {}}, True),
+        ("migrate", {"waiting": {"reason": "PodInitializing"}}, False),
+        ("migrate", {"terminated": {"exitCode": 0}}, False),
+        ("istio-init", {"running": {}}, False),
+    ],
+)
+def test_a_pod_migrates_while_its_container_migrate_runs(
+    name: str, state: dict[str, Any], migrating: bool
+) -> None:
+    container = {"name": name, "ready": False, "state": state}
+    assert Pod.of(body(initContainerStatuses=[container]), None).migrating is migrating
 
 
 def test_last_words_of_an_init_container_are_read() -> None:
