@@ -6,12 +6,16 @@ Seen: what the operator knows of a resource's surroundings, as plain values.
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from datetime import datetime
 from typing import Any, Self
 
 from outbox_relay.contract.reasons import LastWords
 from outbox_relay.contract.report import Report
 
 Body = Mapping[str, Any]
+
+HELD = frozenset({"ContainerCreating", "PodInitializing"})
+"""What the kubelet says of containers that it has not tried to start."""
 
 
 @dataclass(frozen=True)
@@ -45,6 +49,9 @@ class Pod:
     migrating: bool = False
     """Its container migrate runs: it has a node, its image and its volumes."""
     unschedulable: str | None = None
+    held_since: datetime | None = None
+    """When it got a node, which has not begun with its containers since: before that come volumes
+    and network, and only then images."""
     waiting: tuple[Waiting, ...] = ()
     stopped: tuple[Stopped, ...] = ()
     report: Report | None = None
@@ -71,6 +78,7 @@ class Pod:
                 if scheduled.get("status") == "False" and scheduled.get("reason") == "Unschedulable"
                 else None
             ),
+            held_since=_held_since(conditions, containers),
             waiting=tuple(
                 Waiting(c["name"], w.get("reason", ""), w.get("message", ""))
                 for c in containers
@@ -79,6 +87,17 @@ class Pod:
             stopped=tuple(s for c in containers if (s := _stopped(c))),
             report=report,
         )
+
+
+def _held_since(conditions: Mapping[str, Body], containers: Sequence[Body]) -> datetime | None:
+    """None where the node has not taken it up at all: then nothing is known of its volumes."""
+    begun = conditions.get("PodReadyToStartContainers", {}).get("status") == "True"
+    waiting = [(c.get("state") or {}).get("waiting", {}).get("reason") for c in containers]
+    scheduled = conditions.get("PodScheduled", {})
+    at = scheduled.get("lastTransitionTime") if scheduled.get("status") == "True" else None
+    if begun or at is None or not waiting or not HELD.issuperset(waiting):
+        return None
+    return datetime.fromisoformat(at)
 
 
 def _stopped(container: Body) -> Stopped | None:

@@ -6,17 +6,24 @@ A message says what is wrong and what to do; it is read by somebody who was just
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from datetime import datetime, timedelta
+from functools import partial
 
 from outbox_operator.children.names import child_name
 from outbox_operator.resources.conditions import Reason
 from outbox_operator.resources.objects import Resource
 from outbox_operator.resources.relay import OutboxRelay
+from outbox_operator.resources.settings import secret_files
 from outbox_operator.seen import Pod, Seen, Surroundings, Waiting
 from outbox_relay.contract.reasons import Reason as RelayReason
 
 NOT_PULLED = frozenset(
     {"ErrImagePull", "ImagePullBackOff", "InvalidImageName", "ErrImageNeverPull"}
 )
+
+SET_UP = timedelta(minutes=1)
+"""How long a node may take for a pod's volumes and network, which is seconds. The kubelet itself
+gives up after two minutes, tries again for ever, and says why in an Event of the pod alone."""
 
 CURES: dict[str, str] = {
     RelayReason.STORE_UNREACHABLE: "check that PostgreSQL runs and that pods may connect to it",
@@ -111,6 +118,23 @@ def a_pod_finds_no_node(resource: Resource, seen: Seen) -> Finding | None:
     return None
 
 
+def a_pod_is_not_set_up(relay: OutboxRelay, seen: Seen, now: datetime) -> Finding | None:
+    """A Secret that lacks a key ends here if it is mounted: of Secrets we read no more than that
+    they are there. Where it is a variable, the kubelet says so in the pod's status."""
+    for pod in seen.pods:
+        if pod.leaving or pod.held_since is None or now - pod.held_since < SET_UP:
+            continue
+        keys = {f"{ref.key} of Secret {ref.name}": None for ref in secret_files(relay).values()}
+        most_likely = f". Most likely a key is missing: there must be {', '.join(keys)}"
+        return Finding(
+            Reason.PODS_NOT_SET_UP,
+            f"pod {pod.name} has had a node since {pod.held_since:%H:%M:%S} UTC, where a volume "
+            f"cannot be mounted or the network is not there{most_likely if keys else ''}; the end "
+            f"of `kubectl describe pod -n {relay.metadata.namespace} {pod.name}` says what it is",
+        )
+    return None
+
+
 def a_migration_failed(relay: OutboxRelay, seen: Seen) -> Finding | None:
     return _ended(
         seen,
@@ -171,19 +195,18 @@ def _waiting(seen: Seen) -> list[tuple[Pod, Waiting]]:
     return [(pod, waiting) for pod in seen.pods for waiting in pod.waiting]
 
 
-CHECKS: tuple[Check, ...] = (
-    a_name_is_taken,
-    a_secret_is_missing,
-    a_child_is_refused,
-    pods_are_refused,
-    an_image_is_not_pulled,
-    a_secret_is_malformed,
-    a_pod_finds_no_node,
-    a_migration_failed,
-    a_pod_crashes,
-    a_pod_reports_trouble,
-)
-
-
-def first_finding(relay: OutboxRelay, seen: Seen) -> Finding | None:
-    return next((f for check in CHECKS if (f := check(relay, seen))), None)
+def first_finding(relay: OutboxRelay, seen: Seen, now: datetime) -> Finding | None:
+    checks: tuple[Check, ...] = (
+        a_name_is_taken,
+        a_secret_is_missing,
+        a_child_is_refused,
+        pods_are_refused,
+        an_image_is_not_pulled,
+        a_secret_is_malformed,
+        a_pod_finds_no_node,
+        partial(a_pod_is_not_set_up, now=now),
+        a_migration_failed,
+        a_pod_crashes,
+        a_pod_reports_trouble,
+    )
+    return next((f for check in checks if (f := check(relay, seen))), None)

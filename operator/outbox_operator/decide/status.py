@@ -39,7 +39,7 @@ def decide_status(
     relay: OutboxRelay, seen: Seen, replicas: int, scale: Scale | None, now: datetime
 ) -> RelayStatus:
     counts = count_pods(relay, seen, replicas)
-    finding = retiring(relay, seen) if is_leaving(relay) else first_finding(relay, seen)
+    finding = (retiring if is_leaving(relay) else first_finding)(relay, seen, now)
     conditions = (
         _ready(relay, counts, finding),
         _progressing(relay, seen, counts, scale),
@@ -165,7 +165,7 @@ def _paused(relay: OutboxRelay) -> Judged:
     return RelayCondition.PAUSED, "False", Reason.NOT_PAUSED, ""
 
 
-def retiring(relay: OutboxRelay, seen: Seen) -> Finding | None:
+def retiring(relay: OutboxRelay, seen: Seen, now: datetime) -> Finding | None:
     let_go = "or set spec.deletionPolicy to Retain to let the resource go without it"
     if retirement(relay, seen) == "Failed":
         return Finding(
@@ -176,7 +176,7 @@ def retiring(relay: OutboxRelay, seen: Seen) -> Finding | None:
     if not is_drained(relay, seen):
         return None
     around = Seen(pods=seen.retiring, refusals=seen.refusals, secrets=seen.secrets)
-    found = first_finding(relay, around)
+    found = first_finding(relay, around, now)
     if found is None or relay.spec.deletion_policy != "Delete":
         return found
     return Finding(found.reason, f"{found.message}; {let_go}")

@@ -5,8 +5,9 @@ from typing import Any
 
 import pytest
 
-from fixtures.made_resources import outbox_relay
+from fixtures.made_resources import KAFKA, outbox_relay
 from fixtures.made_seen import NOW, deployment, leaving, pod, report, seen
+from outbox_operator.decide.checks import SET_UP
 from outbox_operator.decide.status import decide_invalid, decide_status
 from outbox_operator.resources.conditions import Condition
 from outbox_operator.resources.relay import OutboxRelay, RelayStatus
@@ -330,3 +331,27 @@ def test_a_secret_that_was_just_made_is_not_malformed() -> None:
     strange = Waiting("migrate", "CreateContainerConfigError", 'secret "of-env" not found')
     around = seen(pod(ready=False, waiting=(strange,)), deployment=deployment(ready=0))
     assert conditions(status(around))["Degraded"].reason == "SecretMalformed"
+
+
+def test_a_pod_that_cannot_be_set_up_names_the_keys_that_must_be_there() -> None:
+    tls = {"caSecretRef": {"name": "kafka-ca", "key": "ca.crt"}}
+    relay = outbox_relay(publisher={"kafka": {**KAFKA, "tls": tls}})
+    around = seen(pod(ready=False, held_since=NOW), deployment=deployment(ready=0))
+    assert conditions(status(around, relay, now=NOW + SET_UP / 2))["Degraded"].status == "False"
+    found = conditions(status(around, relay, now=NOW + SET_UP))
+    for kind, expected in (("Ready", "False"), ("Degraded", "True")):
+        assert (found[kind].status, found[kind].reason) == (expected, "PodsNotSetUp")
+        assert "a key is missing: there must be ca.crt of Secret kafka-ca" in found[kind].message
+        assert "kubectl describe pod -n shop orders-relay-a" in found[kind].message
+
+
+def test_without_mounted_secrets_no_key_is_blamed() -> None:
+    around = seen(pod(ready=False, held_since=NOW), deployment=deployment(ready=0))
+    found = conditions(status(around, now=NOW + SET_UP))["Degraded"]
+    assert found.reason == "PodsNotSetUp"
+    assert "Secret" not in found.message
+
+
+def test_a_pod_that_goes_need_not_be_set_up() -> None:
+    around = seen(pod(ready=False, held_since=NOW, leaving=True), deployment=deployment(ready=0))
+    assert conditions(status(around, now=NOW + SET_UP))["Degraded"].status == "False"

@@ -1,5 +1,6 @@
 """A pod as the API server describes it, and what we make of it."""
 
+from datetime import UTC, datetime
 from typing import Any
 
 import pytest
@@ -84,3 +85,31 @@ def test_a_container_that_ended_well_has_not_failed() -> None:
 def test_a_pod_that_no_node_takes() -> None:
     told = condition("PodScheduled", "False", reason="Unschedulable", message="0/1 nodes")
     assert Pod.of(body(conditions=[told]), None).unschedulable == "0/1 nodes"
+
+
+SCHEDULED = condition("PodScheduled", "True", lastTransitionTime="2026-03-01T12:00:00Z")
+STARTS = condition("PodReadyToStartContainers", "True")
+CREATING = {"name": "relay", "state": {"waiting": {"reason": "ContainerCreating"}}}
+
+
+def test_a_pod_is_held_while_its_node_has_not_begun_with_its_containers() -> None:
+    held = Pod.of(body(conditions=[SCHEDULED], containerStatuses=[CREATING]), None)
+    assert held.held_since == datetime(2026, 3, 1, 12, tzinfo=UTC)
+
+
+@pytest.mark.parametrize(
+    ("conditions", "containers"),
+    [
+        pytest.param([], [CREATING], id="it has no node"),
+        pytest.param([SCHEDULED], [], id="its node has not taken it up"),
+        pytest.param([SCHEDULED, STARTS], [CREATING], id="its image is being pulled"),
+        pytest.param(
+            [SCHEDULED], [{"name": "relay", "state": {"running": {}}}, CREATING], id="one runs"
+        ),
+    ],
+)
+def test_a_pod_that_waits_for_something_else_is_not_held(
+    conditions: list[dict[str, str]], containers: list[dict[str, Any]]
+) -> None:
+    around = body(conditions=conditions, containerStatuses=containers)
+    assert Pod.of(around, None).held_since is None
