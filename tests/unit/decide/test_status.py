@@ -1,6 +1,5 @@
 """The status: which conditions a situation ends in, and that each says what to do."""
 
-from datetime import timedelta
 from typing import Any
 
 import pytest
@@ -8,7 +7,7 @@ import pytest
 from fixtures.made_resources import KAFKA, outbox_relay
 from fixtures.made_seen import NOW, deployment, leaving, pod, report, seen
 from outbox_operator.decide.checks import SET_UP
-from outbox_operator.decide.status import decide_invalid, decide_status
+from outbox_operator.decide.status import RENEWED, STALE, decide_invalid, decide_status
 from outbox_operator.resources.conditions import Condition
 from outbox_operator.resources.relay import OutboxRelay, RelayStatus
 from outbox_operator.seen import Refusal, Secret, Seen, Stopped, Waiting
@@ -250,10 +249,12 @@ def test_nothing_is_known_of_the_backlog_before_the_first_report() -> None:
 
 
 def test_what_is_no_longer_reported_is_kept_and_called_old() -> None:
-    before = status(seen(pod(report=report(pending=7)), deployment=deployment()))
+    around = seen(pod(report=report(pending=7, errors=[NO_TOPIC])), deployment=deployment())
+    before = status(around)
     found = status(seen(deployment=deployment(ready=0)), after(before))
     assert found.backlog is not None
     assert found.backlog.pending == 7
+    assert found.top_errors == (NO_TOPIC,)
     assert found.throughput is None
     condition = conditions(found)["BacklogHealthy"]
     assert (condition.status, condition.reason) == ("Unknown", "ReportStale")
@@ -262,13 +263,42 @@ def test_what_is_no_longer_reported_is_kept_and_called_old() -> None:
 
 def test_a_condition_keeps_its_time_while_it_stays() -> None:
     before = status(HEALTHY)
-    later = NOW + timedelta(hours=1)
+    later = NOW + RENEWED / 2
     stored = RelayStatus.model_validate_json(before.model_dump_json(by_alias=True))
     again = decide_status(after(stored), HEALTHY, 1, None, later)
     assert again == stored  # so nothing is written
     broken = decide_status(after(before), seen(deployment=deployment(ready=0)), 1, None, later)
     assert conditions(broken)["Ready"].last_transition_time == later
     assert conditions(broken)["Paused"].last_transition_time == NOW
+
+
+def test_a_report_that_is_missed_changes_nothing() -> None:
+    around = seen(pod(report=report(pending=7, rate=5, errors=[NO_TOPIC])), deployment=deployment())
+    before = status(around)
+    without_backlog = pod(report=report(backlog=False, troubles={"status": "too slow"}))
+    for silent in (pod(), without_backlog):
+        missed = seen(silent, deployment=deployment())
+        assert status(missed, after(before), now=NOW + STALE / 2) == before
+
+
+def test_pods_that_are_ready_and_silent_for_long_make_the_figures_old() -> None:
+    before = status(HEALTHY)
+    found = status(seen(pod(), deployment=deployment()), after(before), now=NOW + STALE)
+    condition = conditions(found)["BacklogHealthy"]
+    assert (condition.status, condition.reason) == ("Unknown", "ReportStale")
+    assert found.throughput is None
+
+
+def test_an_idle_relay_tells_seldom_that_it_still_reports() -> None:
+    relay = after(status(HEALTHY))
+    assert status(HEALTHY, relay, now=NOW + RENEWED / 2).observed_at == NOW
+    assert status(HEALTHY, relay, now=NOW + RENEWED).observed_at == NOW + RENEWED
+
+
+def test_figures_that_changed_are_of_now() -> None:
+    around = seen(pod(report=report(pending=7)), deployment=deployment())
+    found = status(around, after(status(HEALTHY)), now=NOW + RENEWED / 2)
+    assert found.observed_at == NOW + RENEWED / 2
 
 
 def test_rates_that_differ_in_the_last_digit_are_not_written() -> None:
