@@ -28,6 +28,8 @@ class Stopped:
     """What it said last, if it was one of ours that spoke."""
     cause: str
     """What Kubernetes says: Error, OOMKilled."""
+    back_since: datetime | None = None
+    """When it was started again, of one that is ready for now and has ended more than once."""
 
 
 @dataclass(frozen=True)
@@ -101,8 +103,12 @@ def _held_since(conditions: Mapping[str, Body], containers: Sequence[Body]) -> d
 
 
 def _stopped(container: Body) -> Stopped | None:
+    back_since: datetime | None = None
     if container.get("ready"):
-        return None
+        running = (container.get("state") or {}).get("running") or {}
+        if container.get("restartCount", 0) < 2 or "startedAt" not in running:
+            return None
+        back_since = datetime.fromisoformat(running["startedAt"])
     for key in ("state", "lastState"):
         ended = (container.get(key) or {}).get("terminated")
         if ended and ended.get("exitCode"):
@@ -111,6 +117,7 @@ def _stopped(container: Body) -> Stopped | None:
                 ended["exitCode"],
                 LastWords.read(ended.get("message") or ""),
                 ended.get("reason", ""),
+                back_since,
             )
     return None
 

@@ -1,16 +1,17 @@
 """The status: which conditions a situation ends in, and that each says what to do."""
 
+from datetime import datetime
 from typing import Any
 
 import pytest
 
 from fixtures.made_resources import KAFKA, outbox_relay
 from fixtures.made_seen import NOW, deployment, leaving, pod, report, seen
-from outbox_operator.decide.checks import SET_UP
+from outbox_operator.decide.checks import SET_UP, WELL_AGAIN
 from outbox_operator.decide.status import RENEWED, STALE, decide_invalid, decide_status
 from outbox_operator.resources.conditions import Condition
 from outbox_operator.resources.relay import OutboxRelay, RelayStatus
-from outbox_operator.seen import Refusal, Secret, Seen, Stopped, Waiting
+from outbox_operator.seen import Pod, Refusal, Secret, Seen, Stopped, Waiting
 from outbox_relay.contract.reasons import LastWords
 from outbox_relay.contract.report import TopError
 
@@ -385,3 +386,32 @@ def test_without_mounted_secrets_no_key_is_blamed() -> None:
 def test_a_pod_that_goes_need_not_be_set_up() -> None:
     around = seen(pod(ready=False, held_since=NOW, leaving=True), deployment=deployment(ready=0))
     assert conditions(status(around, now=NOW + SET_UP))["Degraded"].status == "False"
+
+
+def degraded(*pods: Pod, now: datetime = NOW) -> str:
+    return conditions(status(seen(*pods, deployment=deployment()), now=now))["Degraded"].reason
+
+
+def test_a_pod_that_crashes_again_and_again_does_not_flap() -> None:
+    back = pod(report=report(), stopped=(Stopped("relay", 137, None, "OOMKilled", NOW),))
+    assert degraded(back, now=NOW + WELL_AGAIN / 2) == "PodsCrashing"
+    assert degraded(back, now=NOW + WELL_AGAIN) == "AsExpected"
+
+
+def test_what_a_pod_said_of_its_surroundings_is_over_when_it_is_ready() -> None:
+    defect = LastWords(reason="Defect", message="a fault")
+    over, again = (
+        pod(report=report(), stopped=(Stopped("relay", 1, words, "Error", NOW),))
+        for words in (WORDS, defect)
+    )
+    assert degraded(over) == "AsExpected"
+    assert degraded(again) == "Defect"
+
+
+@pytest.mark.parametrize(
+    ("code", "reason"), [(137, "AsExpected"), (143, "AsExpected"), (139, "PodsCrashing")]
+)
+def test_a_pod_that_was_told_to_stop_does_not_crash(code: int, reason: str) -> None:
+    stopped = (Stopped("relay", code, None, "Error"),)
+    assert degraded(pod(ready=False, leaving=True, stopped=stopped)) == reason
+    assert degraded(pod(ready=False, stopped=stopped)) == "PodsCrashing"

@@ -77,6 +77,29 @@ def test_what_is_running_well_again_has_not_stopped() -> None:
     assert Pod.of(body(containerStatuses=[container]), None).stopped == ()
 
 
+def test_what_has_ended_more_than_once_is_back_for_now() -> None:
+    container = {
+        "name": "relay",
+        "ready": True,
+        "restartCount": 2,
+        "state": {"running": {"startedAt": "2026-03-01T12:00:00Z"}},
+        "lastState": {"terminated": {"exitCode": 137, "reason": "OOMKilled"}},
+    }
+    (stopped,) = Pod.of(body(containerStatuses=[container]), None).stopped
+    assert stopped.back_since == datetime(2026, 3, 1, 12, tzinfo=UTC)
+
+
+def test_an_init_container_that_succeeded_at_last_has_not_stopped() -> None:
+    container = {
+        "name": "migrate",
+        "ready": True,
+        "restartCount": 3,
+        "state": {"terminated": {"exitCode": 0}},
+        "lastState": {"terminated": {"exitCode": 1}},
+    }
+    assert Pod.of(body(initContainerStatuses=[container]), None).stopped == ()
+
+
 def test_a_container_that_ended_well_has_not_failed() -> None:
     container = {"name": "migrate", "ready": False, "state": {"terminated": {"exitCode": 0}}}
     assert Pod.of(body(initContainerStatuses=[container]), None).stopped == ()
