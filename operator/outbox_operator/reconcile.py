@@ -28,7 +28,7 @@ from outbox_operator.decide.children import (
     is_drained,
     is_leaving,
 )
-from outbox_operator.decide.notices import damped, decide_notices
+from outbox_operator.decide.notices import Told, decide_notices
 from outbox_operator.decide.status import count_pods, decide_invalid, decide_status
 from outbox_operator.metrics import Metrics
 from outbox_operator.reconcile_replay import Body, Key, ReplayReconciler
@@ -50,7 +50,7 @@ class Remembered:
     made_of: object = None
     children: Children | None = None
     """What was decided last, and of what: as long as that stays, so does this."""
-    told: dict[str, datetime] = field(default_factory=dict)
+    told: Told | None = None
 
 
 class Reconciler:
@@ -167,9 +167,9 @@ class Reconciler:
                 return None  # it is gone: there is nobody left to report to
 
         status = decide_status(relay, seen, replicas, scaled, now)
-        notices = decide_notices(relay.status, status, asked, replicas, scaled)
-        fresh, remembered.told = damped(notices, remembered.told, now)
-        for notice in fresh:
+        told = remembered.told or Told.of(relay.status)
+        notices, remembered.told = decide_notices(told, status, asked, replicas, scaled, now)
+        for notice in notices:
             await self._writer.tell(
                 relay, notice.reason, notice.message, warning=notice.warning, now=now
             )
