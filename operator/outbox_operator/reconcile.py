@@ -29,7 +29,7 @@ from outbox_operator.decide.children import (
     is_drained,
     is_leaving,
 )
-from outbox_operator.decide.notices import Notice, damped, decide_notices
+from outbox_operator.decide.notices import Notice, Told, decide_notices
 from outbox_operator.decide.status import count_pods, decide_invalid, decide_status
 from outbox_operator.metrics import Metrics
 from outbox_operator.reconcile_replay import Body, Key, ReplayReconciler
@@ -51,7 +51,7 @@ class Remembered:
     made_of: object = None
     children: Children | None = None
     """What was decided last, and of what: as long as that stays, so does this."""
-    told: dict[str, datetime] = field(default_factory=dict)
+    told: Told | None = None
 
 
 class Reconciler:
@@ -173,8 +173,9 @@ class Reconciler:
                 return None  # it is gone: there is nobody left to report to
 
         status = decide_status(relay, seen, replicas, scaled, now)
-        notices = decide_notices(relay.status, status, asked, replicas, scaled)
-        await self._tell(key, relay, body, status, notices, remembered, now)
+        told = remembered.told or Told.of(relay.status)
+        notices, remembered.told = decide_notices(told, status, asked, replicas, scaled, now)
+        await self._tell(key, relay, body, status, notices, now)
         return self._next_look(relay, seen, status, replicas)
 
     async def _tell(
@@ -184,11 +185,9 @@ class Reconciler:
         body: Body,
         status: RelayStatus,
         notices: list[Notice],
-        remembered: Remembered,
         now: datetime,
     ) -> None:
-        fresh, remembered.told = damped(notices, remembered.told, now)
-        for notice in fresh:
+        for notice in notices:
             await self._writer.tell(
                 resource, notice.reason, notice.message, warning=notice.warning, now=now
             )
@@ -254,8 +253,9 @@ class Reconciler:
         if held := how_to_let_go(resource):
             why = f"{why}; {held}"
         status = decide_invalid(before, resource.metadata.generation, why, now)
-        notices = decide_notices(before, status, None, 0, None)
-        await self._tell(key, resource, body, status, notices, remembered, now)
+        told = remembered.told or Told.of(before)
+        notices, remembered.told = decide_notices(told, status, None, 0, None, now)
+        await self._tell(key, resource, body, status, notices, now)
 
 
 def is_news(before: Body | None, body: Body) -> bool:

@@ -6,6 +6,7 @@ Seen: what the operator knows of a resource's surroundings, as plain values.
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from datetime import datetime
 from typing import Any, Self
 
 from outbox_relay.contract.reasons import LastWords
@@ -16,6 +17,8 @@ Body = Mapping[str, Any]
 ENDED = ("Succeeded", "Failed")
 """Phases of a pod that will not run again: its work is done, it was evicted, or its node was shut
 down. The object may stay for long."""
+HELD = frozenset({"ContainerCreating", "PodInitializing"})
+"""What the kubelet says of containers that it has not tried to start."""
 
 
 @dataclass(frozen=True)
@@ -28,6 +31,8 @@ class Stopped:
     """What it said last, if it was one of ours that spoke."""
     cause: str
     """What Kubernetes says: Error, OOMKilled."""
+    back_since: datetime | None = None
+    """When it was started again, of one that is ready for now and has ended more than once."""
 
 
 @dataclass(frozen=True)
@@ -48,8 +53,12 @@ class Pod:
     """It was told to stop."""
     ended: bool = False
     """It works no more, and holds nothing."""
-    initialised: bool = False
+    migrating: bool = False
+    """Its container migrate runs: it has a node, its image and its volumes."""
     unschedulable: str | None = None
+    held_since: datetime | None = None
+    """When it got a node, which has not begun with its containers since: before that come volumes
+    and network, and only then images."""
     waiting: tuple[Waiting, ...] = ()
     stopped: tuple[Stopped, ...] = ()
     report: Report | None = None
@@ -69,12 +78,15 @@ class Pod:
             ready=conditions.get("Ready", {}).get("status") == "True",
             leaving="deletionTimestamp" in body["metadata"],
             ended=status.get("phase") in ENDED,
-            initialised=conditions.get("Initialized", {}).get("status") == "True",
+            migrating=any(
+                c["name"] == "migrate" and "running" in (c.get("state") or {}) for c in containers
+            ),
             unschedulable=(
                 scheduled.get("message", "")
                 if scheduled.get("status") == "False" and scheduled.get("reason") == "Unschedulable"
                 else None
             ),
+            held_since=_held_since(conditions, containers),
             waiting=tuple(
                 Waiting(c["name"], w.get("reason", ""), w.get("message", ""))
                 for c in containers
@@ -85,9 +97,24 @@ class Pod:
         )
 
 
-def _stopped(container: Body) -> Stopped | None:
-    if container.get("ready"):
+def _held_since(conditions: Mapping[str, Body], containers: Sequence[Body]) -> datetime | None:
+    """None where the node has not taken it up at all: then nothing is known of its volumes."""
+    begun = conditions.get("PodReadyToStartContainers", {}).get("status") == "True"
+    waiting = [(c.get("state") or {}).get("waiting", {}).get("reason") for c in containers]
+    scheduled = conditions.get("PodScheduled", {})
+    at = scheduled.get("lastTransitionTime") if scheduled.get("status") == "True" else None
+    if begun or at is None or not waiting or not HELD.issuperset(waiting):
         return None
+    return datetime.fromisoformat(at)
+
+
+def _stopped(container: Body) -> Stopped | None:
+    back_since: datetime | None = None
+    if container.get("ready"):
+        running = (container.get("state") or {}).get("running") or {}
+        if container.get("restartCount", 0) < 2 or "startedAt" not in running:
+            return None
+        back_since = datetime.fromisoformat(running["startedAt"])
     for key in ("state", "lastState"):
         ended = (container.get(key) or {}).get("terminated")
         if ended and ended.get("exitCode"):
@@ -96,6 +123,7 @@ def _stopped(container: Body) -> Stopped | None:
                 ended["exitCode"],
                 LastWords.read(ended.get("message") or ""),
                 ended.get("reason", ""),
+                back_since,
             )
     return None
 

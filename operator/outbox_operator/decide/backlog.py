@@ -17,6 +17,8 @@ from outbox_relay.contract.values import format_duration
 USUAL_LAG = 60.0
 """Seconds from which on a backlog is not healthy, where nobody said another target."""
 MOST_ERRORS = 5
+USUAL_WINDOW = 60.0
+"""Seconds that rates are an average of, where a process does not say it."""
 
 
 def rounded(value: float) -> float:
@@ -50,16 +52,24 @@ def errors_of(reports: Sequence[Report]) -> tuple[TopError, ...]:
 
 
 def load_of(reports: Sequence[Report]) -> Load | None:
-    backlog = next((r.backlog for r in reports if r.backlog is not None), None)
-    if backlog is None:
+    """None where nobody reports."""
+    if not reports:
         return None
+    backlog = next((r.backlog for r in reports if r.backlog is not None), None)
     busy = [r.busy for r in reports if r.busy is not None]
+    store = sum(b.store for b in busy)
+    work = store + sum(b.publish for b in busy)
+    ready = sum(r.ready for r in reports)
     return Load(
-        lag=backlog.oldest_pending_seconds,
-        pending=backlog.pending,
+        lag=backlog.oldest_pending_seconds if backlog else 0.0,
+        pending=backlog.pending if backlog else 0,
         rate=sum(r.rates.published for r in reports),
-        store_share=sum(b.store for b in busy) / len(busy) if busy else None,
-        well=all(r.ready for r in reports),
+        # Of their work, not of their time: a minute's average would hide that a burst, which is
+        # younger, waits for nothing but the database.
+        store_share=store / work if work else None,
+        well=backlog is not None and 2 * ready >= len(reports),
+        pods=len(reports),
+        window=timedelta(seconds=max(r.rates.seconds or USUAL_WINDOW for r in reports)),
     )
 
 

@@ -6,17 +6,30 @@ A message says what is wrong and what to do; it is read by somebody who was just
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from datetime import datetime, timedelta
+from functools import partial
 
 from outbox_operator.children.names import child_name
 from outbox_operator.resources.conditions import Reason
 from outbox_operator.resources.objects import Resource
 from outbox_operator.resources.relay import OutboxRelay
-from outbox_operator.seen import Pod, Seen, Surroundings, Waiting
+from outbox_operator.resources.settings import secret_files
+from outbox_operator.seen import Pod, Seen, Stopped, Surroundings, Waiting
 from outbox_relay.contract.reasons import Reason as RelayReason
 
 NOT_PULLED = frozenset(
     {"ErrImagePull", "ImagePullBackOff", "InvalidImageName", "ErrImageNeverPull"}
 )
+
+SET_UP = timedelta(minutes=1)
+"""How long a node may take for a pod's volumes and network, which is seconds. The kubelet itself
+gives up after two minutes, tries again for ever, and says why in an Event of the pod alone."""
+
+WELL_AGAIN = timedelta(minutes=10)
+"""How long what has ended more than once must run before it counts as well. The kubelet forgets
+its back-off after the same time."""
+TOLD_TO = frozenset({137, 143})
+"""Exit codes of what was killed or asked to stop."""
 
 CURES: dict[str, str] = {
     RelayReason.STORE_UNREACHABLE: "check that PostgreSQL runs and that pods may connect to it",
@@ -111,9 +124,27 @@ def a_pod_finds_no_node(resource: Resource, seen: Seen) -> Finding | None:
     return None
 
 
-def a_migration_failed(relay: OutboxRelay, seen: Seen) -> Finding | None:
+def a_pod_is_not_set_up(relay: OutboxRelay, seen: Seen, now: datetime) -> Finding | None:
+    """A Secret that lacks a key ends here if it is mounted: of Secrets we read no more than that
+    they are there. Where it is a variable, the kubelet says so in the pod's status."""
+    for pod in seen.pods:
+        if pod.leaving or pod.held_since is None or now - pod.held_since < SET_UP:
+            continue
+        keys = {f"{ref.key} of Secret {ref.name}": None for ref in secret_files(relay).values()}
+        most_likely = f". Most likely a key is missing: there must be {', '.join(keys)}"
+        return Finding(
+            Reason.PODS_NOT_SET_UP,
+            f"pod {pod.name} has had a node since {pod.held_since:%H:%M:%S} UTC, where a volume "
+            f"cannot be mounted or the network is not there{most_likely if keys else ''}; the end "
+            f"of `kubectl describe pod -n {relay.metadata.namespace} {pod.name}` says what it is",
+        )
+    return None
+
+
+def a_migration_failed(relay: OutboxRelay, seen: Seen, now: datetime) -> Finding | None:
     return _ended(
         seen,
+        now,
         Reason.MIGRATION_FAILED,
         "the schema could not be brought up to date: container migrate of pod {pod} ended with "
         "{code} ({cause}); its log tells more",
@@ -121,9 +152,10 @@ def a_migration_failed(relay: OutboxRelay, seen: Seen) -> Finding | None:
     )
 
 
-def a_pod_crashes(relay: OutboxRelay, seen: Seen) -> Finding | None:
+def a_pod_crashes(relay: OutboxRelay, seen: Seen, now: datetime) -> Finding | None:
     return _ended(
         seen,
+        now,
         Reason.PODS_CRASHING,
         "pod {pod} ended with {code} ({cause}) and is started again: see `kubectl logs --previous "
         f"-n {relay.metadata.namespace} {{pod}}`",
@@ -131,18 +163,29 @@ def a_pod_crashes(relay: OutboxRelay, seen: Seen) -> Finding | None:
 
 
 def _ended(
-    seen: Seen, reason: Reason, otherwise: str, container: str | None = None
+    seen: Seen, now: datetime, reason: Reason, otherwise: str, container: str | None = None
 ) -> Finding | None:
     """What the first container that ended badly said last; `otherwise`, where it said nothing."""
     for pod in seen.pods:
         for stopped in pod.stopped:
-            if container not in (None, stopped.container):
+            if container not in (None, stopped.container) or not _counts(pod, stopped, now):
                 continue
             if stopped.words is not None:
                 return Finding(stopped.words.reason, stopped.words.message)
             told = otherwise.format(pod=pod.name, code=stopped.exit_code, cause=stopped.cause)
             return Finding(reason, told)
     return None
+
+
+def _counts(pod: Pod, stopped: Stopped, now: datetime) -> bool:
+    """One that crashes again and again is ready in between, and yet not well: it would come and go
+    with every round. But what it said of its surroundings is over when it is ready."""
+    if pod.leaving and stopped.exit_code in TOLD_TO:
+        return False
+    if stopped.back_since is None:
+        return True
+    ours = stopped.words is None or stopped.words.reason == RelayReason.DEFECT
+    return ours and now - stopped.back_since < WELL_AGAIN
 
 
 def a_pod_reports_trouble(relay: OutboxRelay, seen: Seen) -> Finding | None:
@@ -171,19 +214,18 @@ def _waiting(seen: Seen) -> list[tuple[Pod, Waiting]]:
     return [(pod, waiting) for pod in seen.pods for waiting in pod.waiting]
 
 
-CHECKS: tuple[Check, ...] = (
-    a_name_is_taken,
-    a_secret_is_missing,
-    a_child_is_refused,
-    pods_are_refused,
-    an_image_is_not_pulled,
-    a_secret_is_malformed,
-    a_pod_finds_no_node,
-    a_migration_failed,
-    a_pod_crashes,
-    a_pod_reports_trouble,
-)
-
-
-def first_finding(relay: OutboxRelay, seen: Seen) -> Finding | None:
-    return next((f for check in CHECKS if (f := check(relay, seen))), None)
+def first_finding(relay: OutboxRelay, seen: Seen, now: datetime) -> Finding | None:
+    checks: tuple[Check, ...] = (
+        a_name_is_taken,
+        a_secret_is_missing,
+        a_child_is_refused,
+        pods_are_refused,
+        an_image_is_not_pulled,
+        a_secret_is_malformed,
+        a_pod_finds_no_node,
+        partial(a_pod_is_not_set_up, now=now),
+        partial(a_migration_failed, now=now),
+        partial(a_pod_crashes, now=now),
+        a_pod_reports_trouble,
+    )
+    return next((f for check in checks if (f := check(relay, seen))), None)

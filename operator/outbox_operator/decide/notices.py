@@ -1,12 +1,15 @@
 """
 Notices: what people want to hear of as an Event, told when it changes.
 
-Damping is here too: what comes back again and again is told once in a while.
+Damping is here too: what comes back again and again is told once in a while. Of a relay what is
+told is what differs from what people have heard: so what was damped is not lost, but told later if
+it still holds, and the last Event is never about something that is over.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime, timedelta
+from typing import Self
 
 from outbox_operator.decide.autoscaling import Scale
 from outbox_operator.resources.conditions import Condition, Reason, RelayCondition
@@ -25,19 +28,59 @@ class Notice:
     """Every time, however often it comes."""
 
 
+@dataclass(frozen=True)
+class Told:
+    """What people have heard of a relay."""
+
+    at: Mapping[str, datetime] = field(default_factory=dict)
+    """When each warning was told last."""
+    trouble: str | None = None
+    """The reason that was told, and whose end was not."""
+    dead: int = 0
+    paused: bool = False
+
+    @classmethod
+    def of(cls, status: RelayStatus) -> Self:
+        """By an operator that ran before this one: what its status says it has told."""
+        trouble = _holds(status, RelayCondition.DEGRADED)
+        return cls(
+            trouble=trouble.reason if trouble else None,
+            dead=status.backlog.dead if status.backlog else 0,
+            paused=_holds(status, RelayCondition.PAUSED) is not None,
+        )
+
+    def is_quiet(self, reason: str, now: datetime) -> bool:
+        return reason in self.at and now - self.at[reason] < QUIET
+
+
 def decide_notices(
-    before: RelayStatus, after: RelayStatus, asked: int | None, replicas: int, scale: Scale | None
-) -> list[Notice]:
-    """`asked` is what the Deployment asked for before."""
-    told: list[Notice] = []
-    if asked is not None and asked != replicas:
-        why = f": {scale.message}" if scale else ""
-        told.append(Notice("Scaled", f"from {asked} to {replicas} pods{why}", always=True))
-    old, new = _by_type(before), _by_type(after)
-    told += _switched(old, new, RelayCondition.PAUSED, "Paused", "Resumed")
-    told += _trouble(old.get(RelayCondition.DEGRADED), new.get(RelayCondition.DEGRADED))
-    told += _dead(before, after)
-    return told
+    told: Told,
+    status: RelayStatus,
+    asked: int | None,
+    replicas: int,
+    scale: Scale | None,
+    now: datetime,
+) -> tuple[list[Notice], Told]:
+    """What is to be told now, and what people will have heard then. `asked` is what the Deployment
+    asked for before."""
+    notices = [
+        *_scaled(asked, replicas, scale),
+        *_paused(told, status),
+        *_trouble(told, status, now),
+        *_dead(told, status, now),
+    ]
+    warned = {n.reason: now for n in notices if n.warning}
+    trouble = _holds(status, RelayCondition.DEGRADED)
+    known = told.trouble if trouble else None  # that it is over is told at once
+    if trouble and trouble.reason in warned:
+        known = trouble.reason
+    dead = status.backlog.dead if status.backlog else told.dead
+    return notices, Told(
+        at={**told.at, **warned},
+        trouble=known,
+        dead=dead if Reason.DEAD_LETTERS in warned else min(dead, told.dead),
+        paused=_holds(status, RelayCondition.PAUSED) is not None,
+    )
 
 
 def damped(
@@ -49,37 +92,38 @@ def damped(
     return fresh, {**recent, **{n.reason: now for n in fresh}}
 
 
-def _by_type(status: RelayStatus) -> dict[str, Condition]:
-    return {c.type: c for c in status.conditions}
+def _holds(status: RelayStatus, kind: RelayCondition) -> Condition | None:
+    return next((c for c in status.conditions if c.type == kind and c.status == "True"), None)
 
 
-def _switched(
-    old: Mapping[str, Condition], new: Mapping[str, Condition], kind: str, on: str, off: str
-) -> list[Notice]:
-    was = kind in old and old[kind].status == "True"
-    now_is = kind in new and new[kind].status == "True"
-    if was == now_is:
+def _scaled(asked: int | None, replicas: int, scale: Scale | None) -> list[Notice]:
+    if asked is None or asked == replicas:
         return []
-    if now_is:
-        return [Notice(on, new[kind].message, always=True)]
-    return [Notice(off, "events go out again")]
+    why = f": {scale.message}" if scale else ""
+    return [Notice("Scaled", f"from {asked} to {replicas} pods{why}", always=True)]
 
 
-def _trouble(old: Condition | None, new: Condition | None) -> list[Notice]:
-    was = old is not None and old.status == "True"
-    if new is not None and new.status == "True":
-        if was and old is not None and old.reason == new.reason:
-            return []
-        return [Notice(new.reason, new.message, warning=True)]
-    if was and old is not None:
-        return [Notice("Recovered", f"from {old.reason}")]
-    return []
-
-
-def _dead(before: RelayStatus, after: RelayStatus) -> list[Notice]:
-    had = before.backlog.dead if before.backlog else 0
-    has = after.backlog.dead if after.backlog else 0
-    if has <= had:
+def _paused(told: Told, status: RelayStatus) -> list[Notice]:
+    paused = _holds(status, RelayCondition.PAUSED)
+    if told.paused == (paused is not None):
         return []
-    most = f", most for: {after.top_errors[0].text}" if after.top_errors else ""
-    return [Notice(Reason.DEAD_LETTERS, f"{has} events are dead{most}", warning=True)]
+    if paused:
+        return [Notice("Paused", paused.message, always=True)]
+    return [Notice("Resumed", "events go out again", always=True)]
+
+
+def _trouble(told: Told, status: RelayStatus, now: datetime) -> list[Notice]:
+    trouble = _holds(status, RelayCondition.DEGRADED)
+    if trouble is None:
+        return [Notice("Recovered", f"from {told.trouble}", always=True)] if told.trouble else []
+    if trouble.reason == told.trouble or told.is_quiet(trouble.reason, now):
+        return []
+    return [Notice(trouble.reason, trouble.message, warning=True)]
+
+
+def _dead(told: Told, status: RelayStatus, now: datetime) -> list[Notice]:
+    dead = status.backlog.dead if status.backlog else 0
+    if dead <= told.dead or told.is_quiet(Reason.DEAD_LETTERS, now):
+        return []
+    most = f", most for: {status.top_errors[0].text}" if status.top_errors else ""
+    return [Notice(Reason.DEAD_LETTERS, f"{dead} events are dead{most}", warning=True)]

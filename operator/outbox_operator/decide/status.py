@@ -6,7 +6,7 @@ and what is no longer reported is kept and called old.
 """
 
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
 
 from outbox_operator.children.names import child_name, selector
 from outbox_operator.decide import backlog as figures
@@ -21,6 +21,13 @@ from outbox_operator.resources.conditions import (
 )
 from outbox_operator.resources.relay import OutboxRelay, RelayStatus
 from outbox_operator.seen import Seen
+
+RENEWED = timedelta(minutes=2)
+"""How old the time of the figures may become while pods report the same. Not written at every
+look: five hundred idle relays so cost four small writes a second."""
+STALE = timedelta(minutes=3)
+"""How old figures may be before they are called so, while there is a pod that could report: that it
+missed a look, or two, says nothing. Above RENEWED by two looks at an idle relay."""
 
 
 @dataclass(frozen=True)
@@ -39,12 +46,12 @@ def decide_status(
     relay: OutboxRelay, seen: Seen, replicas: int, scale: Scale | None, now: datetime
 ) -> RelayStatus:
     counts = count_pods(relay, seen, replicas)
-    finding = retiring(relay, seen) if is_leaving(relay) else first_finding(relay, seen)
+    finding = (retiring if is_leaving(relay) else first_finding)(relay, seen, now)
     conditions = (
         _ready(relay, counts, finding),
         _progressing(relay, seen, counts, scale),
         _degraded(finding, scale),
-        _backlog_healthy(relay, seen),
+        _backlog_healthy(relay, seen, now),
         _paused(relay),
     )
     reports = seen.reports
@@ -61,11 +68,10 @@ def decide_status(
         ),
     )
     if not reports or backlog is None:
-        # What was known last is better than nothing: BacklogHealthy says that it is old.
-        kept = {
-            name: getattr(before, name) for name in ("backlog", "lag", "version", "observed_at")
-        }
-        return made.model_copy(update=kept)
+        # What was known last is better than nothing: BacklogHealthy says if it is old.
+        missed = ("throughput",) if is_a_miss(relay, seen, now) else ()
+        names = ("backlog", "lag", "version", "top_errors", "observed_at", *missed)
+        return made.model_copy(update={name: getattr(before, name) for name in names})
     told = made.model_copy(
         update={
             "version": ", ".join(sorted({r.version for r in reports})),
@@ -79,8 +85,17 @@ def decide_status(
         getattr(told, name) == getattr(before, name)
         for name in ("backlog", "throughput", "top_errors", "version")
     )
-    at = before.observed_at if same and before.observed_at else now.replace(microsecond=0)
+    at = before.observed_at
+    if at is None or not same or now - at >= RENEWED:
+        at = now.replace(microsecond=0)
     return told.model_copy(update={"observed_at": at})
+
+
+def is_a_miss(relay: OutboxRelay, seen: Seen, now: datetime) -> bool:
+    """Of pods that do not report: whether they may be expected to at the next look."""
+    at = relay.status.observed_at
+    could = any(p.ready and not p.leaving for p in seen.pods)
+    return could and at is not None and now - at < STALE
 
 
 def count_pods(relay: OutboxRelay, seen: Seen, replicas: int) -> Counts:
@@ -128,7 +143,7 @@ def _progressing(relay: OutboxRelay, seen: Seen, counts: Counts, scale: Scale | 
         if scale is not None:
             return kind, "False", scale.reason, scale.message
         return kind, "False", Reason.AS_EXPECTED, "all is as it was asked for"
-    if any(not p.initialised and not p.leaving for p in seen.pods):
+    if any(p.migrating and not p.leaving for p in seen.pods):
         return kind, "True", Reason.MIGRATING, "a pod brings the schema up to date before it starts"
     if counts.current and counts.updated == counts.existing:
         return kind, "True", Reason.SCALING, f"{counts.ready} of {counts.asked} pods are ready"
@@ -142,12 +157,15 @@ def _degraded(finding: Finding | None, scale: Scale | None) -> Judged:
     return kind, "False", Reason.AS_EXPECTED, "nothing is known to be wrong"
 
 
-def _backlog_healthy(relay: OutboxRelay, seen: Seen) -> Judged:
+def _backlog_healthy(relay: OutboxRelay, seen: Seen, now: datetime) -> Judged:
     kind = RelayCondition.BACKLOG_HEALTHY
     reports = seen.reports
     backlog = figures.backlog_of(reports)
     if backlog is None:
         since = relay.status.observed_at
+        was = next((c for c in relay.status.conditions if c.type == kind), None)
+        if was is not None and is_a_miss(relay, seen, now):
+            return kind, was.status, was.reason, was.message
         if since is None:
             return kind, "Unknown", Reason.NO_REPORT, "no pod has reported yet"
         message = f"no pod reports; what is shown is as of {since:%Y-%m-%d %H:%M:%S} UTC"
@@ -165,7 +183,7 @@ def _paused(relay: OutboxRelay) -> Judged:
     return RelayCondition.PAUSED, "False", Reason.NOT_PAUSED, ""
 
 
-def retiring(relay: OutboxRelay, seen: Seen) -> Finding | None:
+def retiring(relay: OutboxRelay, seen: Seen, now: datetime) -> Finding | None:
     let_go = "or set spec.deletionPolicy to Retain to let the resource go without it"
     if retirement(relay, seen) == "Failed":
         return Finding(
@@ -176,7 +194,7 @@ def retiring(relay: OutboxRelay, seen: Seen) -> Finding | None:
     if not is_drained(relay, seen):
         return None
     around = Seen(pods=seen.retiring, refusals=seen.refusals, secrets=seen.secrets)
-    found = first_finding(relay, around)
+    found = first_finding(relay, around, now)
     if found is None or relay.spec.deletion_policy != "Delete":
         return found
     return Finding(found.reason, f"{found.message}; {let_go}")

@@ -68,6 +68,7 @@ class Reason(StrEnum):
     IMAGE_NOT_PULLED = "ImageNotPulled"
     PODS_NOT_CREATED = "PodsNotCreated"
     PODS_NOT_SCHEDULED = "PodsNotScheduled"
+    PODS_NOT_SET_UP = "PodsNotSetUp"
     PODS_CRASHING = "PodsCrashing"
     RETIREMENT_FAILED = "RetirementFailed"
     # Store and broker: what relays say themselves passes through, see `contract.reasons`.

@@ -29,13 +29,13 @@ AGE = column("Age", ".metadata.creationTimestamp", "Since when the resource exis
 
 RELAY_COLUMNS = [
     column("Ready", condition("Ready", "status"), "Whether events flow"),
+    column("Paused", ".spec.paused", "Whether a person stopped it", "boolean"),
     column("Replicas", ".status.replicas", "Pods", "integer"),
     column("Pending", ".status.backlog.pending", "Events that wait", "integer"),
     column("Dead", ".status.backlog.dead", "Events that were given up", "integer"),
     column("Lag", ".status.lag", "Age of the oldest event that could go out now"),
     AGE,
     column("Rate", ".status.throughput.published", "Events out per second", "number", wide=True),
-    column("Paused", ".spec.paused", "Whether a person stopped it", "boolean", wide=True),
     column("Ordering", ".spec.ordering", "None or Key", wide=True),
     column("Relay", ".status.relayName", "Its name in the database", wide=True),
     column("Version", ".status.version", "Of the relays", wide=True),

@@ -134,7 +134,8 @@ class RelayStatus(Status):
     top_errors: Annotated[tuple[TopError, ...], Field(max_length=10)] = ()
     """Why events fail, the most frequent first."""
     observed_at: Time | None = None
-    """When backlog, throughput and errors were read. Older than a few minutes: nobody reports."""
+    """When backlog, throughput and errors were read. Renewed every two minutes while pods report
+    the same: if it is much older, nobody does."""
 
 
 class OutboxRelay(Resource):

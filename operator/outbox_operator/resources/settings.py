@@ -78,11 +78,19 @@ def secret_files(relay: OutboxRelay) -> dict[str, SecretKeyRef]:
 
 
 def secrets(relay: OutboxRelay) -> dict[str, set[str]]:
-    """Every Secret that the relay itself reads, with the keys that must be in it."""
+    """Every Secret that the pods read, with the keys that must be in it."""
     found: dict[str, set[str]] = {}
-    for ref in (relay.spec.store.postgresql.dsn_secret_ref, *secret_files(relay).values()):
+    store = relay.spec.store.postgresql.dsn_secret_ref
+    for ref in (store, *secret_files(relay).values(), *secret_variables(relay)):
         found.setdefault(ref.name, set()).add(ref.key)
     return found
+
+
+def secret_variables(relay: OutboxRelay) -> list[SecretKeyRef]:
+    """Which keys of which Secrets become variables because `spec.pod.env` says so. A variable is
+    read when a container starts: without a new pod a changed Secret would never reach it."""
+    sources = [e.value_from for e in relay.spec.pod.env if e.value_from is not None]
+    return [s.secret_key_ref for s in sources if s.secret_key_ref is not None]
 
 
 def _kafka(kafka: Kafka) -> dict[str, Any]:

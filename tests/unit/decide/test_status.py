@@ -1,16 +1,17 @@
 """The status: which conditions a situation ends in, and that each says what to do."""
 
-from datetime import timedelta
+from datetime import datetime
 from typing import Any
 
 import pytest
 
-from fixtures.made_resources import outbox_relay
+from fixtures.made_resources import KAFKA, outbox_relay
 from fixtures.made_seen import NOW, deployment, leaving, pod, report, seen
-from outbox_operator.decide.status import decide_invalid, decide_status
+from outbox_operator.decide.checks import SET_UP, WELL_AGAIN
+from outbox_operator.decide.status import RENEWED, STALE, decide_invalid, decide_status
 from outbox_operator.resources.conditions import Condition
 from outbox_operator.resources.relay import OutboxRelay, RelayStatus
-from outbox_operator.seen import Refusal, Secret, Seen, Stopped, Waiting
+from outbox_operator.seen import Pod, Refusal, Secret, Seen, Stopped, Waiting
 from outbox_relay.contract.reasons import LastWords
 from outbox_relay.contract.report import TopError
 
@@ -209,7 +210,8 @@ def test_a_pause_shows() -> None:
     [
         (seen(deployment=deployment(2, ready=1)), "Scaling"),
         (seen(deployment=deployment(2, updated=1)), "RollingOut"),
-        (seen(pod(ready=False, initialised=False), deployment=deployment(2, ready=1)), "Migrating"),
+        (seen(pod(ready=False, migrating=True), deployment=deployment(2, ready=1)), "Migrating"),
+        (seen(pod(ready=False), deployment=deployment(2, ready=1)), "Scaling"),
         (seen(), "RollingOut"),
     ],
 )
@@ -248,10 +250,12 @@ def test_nothing_is_known_of_the_backlog_before_the_first_report() -> None:
 
 
 def test_what_is_no_longer_reported_is_kept_and_called_old() -> None:
-    before = status(seen(pod(report=report(pending=7)), deployment=deployment()))
+    around = seen(pod(report=report(pending=7, errors=[NO_TOPIC])), deployment=deployment())
+    before = status(around)
     found = status(seen(deployment=deployment(ready=0)), after(before))
     assert found.backlog is not None
     assert found.backlog.pending == 7
+    assert found.top_errors == (NO_TOPIC,)
     assert found.throughput is None
     condition = conditions(found)["BacklogHealthy"]
     assert (condition.status, condition.reason) == ("Unknown", "ReportStale")
@@ -260,13 +264,42 @@ def test_what_is_no_longer_reported_is_kept_and_called_old() -> None:
 
 def test_a_condition_keeps_its_time_while_it_stays() -> None:
     before = status(HEALTHY)
-    later = NOW + timedelta(hours=1)
+    later = NOW + RENEWED / 2
     stored = RelayStatus.model_validate_json(before.model_dump_json(by_alias=True))
     again = decide_status(after(stored), HEALTHY, 1, None, later)
     assert again == stored  # so nothing is written
     broken = decide_status(after(before), seen(deployment=deployment(ready=0)), 1, None, later)
     assert conditions(broken)["Ready"].last_transition_time == later
     assert conditions(broken)["Paused"].last_transition_time == NOW
+
+
+def test_a_report_that_is_missed_changes_nothing() -> None:
+    around = seen(pod(report=report(pending=7, rate=5, errors=[NO_TOPIC])), deployment=deployment())
+    before = status(around)
+    without_backlog = pod(report=report(backlog=False, troubles={"status": "too slow"}))
+    for silent in (pod(), without_backlog):
+        missed = seen(silent, deployment=deployment())
+        assert status(missed, after(before), now=NOW + STALE / 2) == before
+
+
+def test_pods_that_are_ready_and_silent_for_long_make_the_figures_old() -> None:
+    before = status(HEALTHY)
+    found = status(seen(pod(), deployment=deployment()), after(before), now=NOW + STALE)
+    condition = conditions(found)["BacklogHealthy"]
+    assert (condition.status, condition.reason) == ("Unknown", "ReportStale")
+    assert found.throughput is None
+
+
+def test_an_idle_relay_tells_seldom_that_it_still_reports() -> None:
+    relay = after(status(HEALTHY))
+    assert status(HEALTHY, relay, now=NOW + RENEWED / 2).observed_at == NOW
+    assert status(HEALTHY, relay, now=NOW + RENEWED).observed_at == NOW + RENEWED
+
+
+def test_figures_that_changed_are_of_now() -> None:
+    around = seen(pod(report=report(pending=7)), deployment=deployment())
+    found = status(around, after(status(HEALTHY)), now=NOW + RENEWED / 2)
+    assert found.observed_at == NOW + RENEWED / 2
 
 
 def test_rates_that_differ_in_the_last_digit_are_not_written() -> None:
@@ -329,3 +362,56 @@ def test_a_secret_that_was_just_made_is_not_malformed() -> None:
     strange = Waiting("migrate", "CreateContainerConfigError", 'secret "of-env" not found')
     around = seen(pod(ready=False, waiting=(strange,)), deployment=deployment(ready=0))
     assert conditions(status(around))["Degraded"].reason == "SecretMalformed"
+
+
+def test_a_pod_that_cannot_be_set_up_names_the_keys_that_must_be_there() -> None:
+    tls = {"caSecretRef": {"name": "kafka-ca", "key": "ca.crt"}}
+    relay = outbox_relay(publisher={"kafka": {**KAFKA, "tls": tls}})
+    around = seen(pod(ready=False, held_since=NOW), deployment=deployment(ready=0))
+    assert conditions(status(around, relay, now=NOW + SET_UP / 2))["Degraded"].status == "False"
+    found = conditions(status(around, relay, now=NOW + SET_UP))
+    for kind, expected in (("Ready", "False"), ("Degraded", "True")):
+        assert (found[kind].status, found[kind].reason) == (expected, "PodsNotSetUp")
+        assert "a key is missing: there must be ca.crt of Secret kafka-ca" in found[kind].message
+        assert "kubectl describe pod -n shop orders-relay-a" in found[kind].message
+
+
+def test_without_mounted_secrets_no_key_is_blamed() -> None:
+    around = seen(pod(ready=False, held_since=NOW), deployment=deployment(ready=0))
+    found = conditions(status(around, now=NOW + SET_UP))["Degraded"]
+    assert found.reason == "PodsNotSetUp"
+    assert "Secret" not in found.message
+
+
+def test_a_pod_that_goes_need_not_be_set_up() -> None:
+    around = seen(pod(ready=False, held_since=NOW, leaving=True), deployment=deployment(ready=0))
+    assert conditions(status(around, now=NOW + SET_UP))["Degraded"].status == "False"
+
+
+def degraded(*pods: Pod, now: datetime = NOW) -> str:
+    return conditions(status(seen(*pods, deployment=deployment()), now=now))["Degraded"].reason
+
+
+def test_a_pod_that_crashes_again_and_again_does_not_flap() -> None:
+    back = pod(report=report(), stopped=(Stopped("relay", 137, None, "OOMKilled", NOW),))
+    assert degraded(back, now=NOW + WELL_AGAIN / 2) == "PodsCrashing"
+    assert degraded(back, now=NOW + WELL_AGAIN) == "AsExpected"
+
+
+def test_what_a_pod_said_of_its_surroundings_is_over_when_it_is_ready() -> None:
+    defect = LastWords(reason="Defect", message="a fault")
+    over, again = (
+        pod(report=report(), stopped=(Stopped("relay", 1, words, "Error", NOW),))
+        for words in (WORDS, defect)
+    )
+    assert degraded(over) == "AsExpected"
+    assert degraded(again) == "Defect"
+
+
+@pytest.mark.parametrize(
+    ("code", "reason"), [(137, "AsExpected"), (143, "AsExpected"), (139, "PodsCrashing")]
+)
+def test_a_pod_that_was_told_to_stop_does_not_crash(code: int, reason: str) -> None:
+    stopped = (Stopped("relay", code, None, "Error"),)
+    assert degraded(pod(ready=False, leaving=True, stopped=stopped)) == reason
+    assert degraded(pod(ready=False, stopped=stopped)) == "PodsCrashing"

@@ -7,7 +7,7 @@ from aiohttp import web
 
 from fixtures.answering import answering
 from fixtures.made_resources import outbox_relay
-from fixtures.made_seen import leaving
+from fixtures.made_seen import NOW, leaving
 from outbox_operator.children.names import OWNER
 from outbox_operator.cluster.gather import Gatherer
 from outbox_operator.cluster.informer import Informers
@@ -72,7 +72,7 @@ def test_a_pod_that_was_evicted_is_no_relay_any_more() -> None:
         pod("orders-relay-c", "relay", phase="Pending"),
     )
     assert [p.name for p in seen.pods] == ["orders-relay-c"]
-    assert first_finding(outbox_relay(), seen) is None
+    assert first_finding(outbox_relay(), seen, NOW) is None
 
 
 def test_a_relay_whose_pods_have_all_ended_is_drained() -> None:
@@ -84,6 +84,6 @@ def test_a_relay_whose_pods_have_all_ended_is_drained() -> None:
 def test_what_a_failed_retirement_said_is_read() -> None:
     said = '{"reason": "WrongPassword", "message": "correct the password"}'
     seen = gathered(ended("orders-retire-a", "retire", "Failed", said))
-    found = retiring(leaving(outbox_relay(deletionPolicy="Delete")), seen)
+    found = retiring(leaving(outbox_relay(deletionPolicy="Delete")), seen, NOW)
     assert found is not None
     assert found.reason == "WrongPassword"

@@ -138,7 +138,9 @@ def test_names_columns_and_subresources_are_as_designed() -> None:
     relay, replay = (CRDS[kind]["spec"]["names"] for kind in ("OutboxRelay", "OutboxReplay"))
     assert (relay["shortNames"], replay["shortNames"]) == (["obr"], ["obrp"])
     assert relay["categories"] == replay["categories"] == ["outbox"]
-    assert narrow("OutboxRelay") == ["Ready", "Replicas", "Pending", "Dead", "Lag", "Age"]
+    assert narrow("OutboxRelay") == [
+        "Ready", "Paused", "Replicas", "Pending", "Dead", "Lag", "Age",
+    ]  # fmt: skip
     assert narrow("OutboxReplay") == ["Phase", "Matched", "Replayed", "Progress", "Age"]
     assert set(version("OutboxRelay")["subresources"]) == {"status", "scale"}
     assert set(version("OutboxReplay")["subresources"]) == {"status"}

@@ -118,3 +118,16 @@ def test_every_secret_is_known_with_its_keys() -> None:
         "kafka-user": {"user.crt", "user.key", "user.password"},
         "kafka-login": {"username", "password"},
     }
+
+
+def test_secrets_of_more_variables_are_known_too() -> None:
+    env = [
+        {"name": "PROXY", "value": "http://proxy"},
+        {"name": "NODE", "valueFrom": {"fieldRef": {"fieldPath": "spec.nodeName"}}},
+        {"name": "TOKEN", "valueFrom": {"secretKeyRef": {"name": "proxy", "key": "token"}}},
+        {"name": "USER", "valueFrom": {"secretKeyRef": {"name": "orders-db", "key": "user"}}},
+    ]
+    assert secrets(outbox_relay(pod={"env": env})) == {
+        "orders-db": {"dsn", "user"},
+        "proxy": {"token"},
+    }
