@@ -58,6 +58,9 @@ def driver(image: str, namespace: str) -> dict[str, Any]:
         "spark.executor.instances": "2",
         "spark.executor.cores": "1",
         "spark.executor.memory": "512m",
+        # Little of what a node of two cores has to give: at one CPU each, which is the default,
+        # the second would find no place beside whatever else runs there.
+        "spark.kubernetes.executor.request.cores": "100m",
         "spark.kubernetes.container.image": image,
         "spark.kubernetes.container.image.pullPolicy": "IfNotPresent",
         "spark.kubernetes.namespace": namespace,
@@ -67,6 +70,7 @@ def driver(image: str, namespace: str) -> dict[str, Any]:
         "spark.kubernetes.executor.deleteOnTermination": "false",
         "spark.driver.host": "$(POD_IP)",
         "spark.scheduler.minRegisteredResourcesRatio": "1.0",
+        "spark.scheduler.maxRegisteredResourcesWaitingTime": "200s",  # else it begins with one
         "spark.ui.enabled": "false",
     }
     words = [word for name, value in conf.items() for word in ("--conf", f"{name}={value}")]
@@ -87,6 +91,7 @@ def driver(image: str, namespace: str) -> dict[str, Any]:
             {"name": "SPARK_DRIVER_BIND_ADDRESS", "value": "$(POD_IP)"},
         ],
         volumeMounts=[{"name": "scripts", "mountPath": "/scripts"}],
+        resources={"requests": {"cpu": "100m"}},
     )
     spec = workloads.pod(
         runs,
