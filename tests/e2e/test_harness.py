@@ -172,7 +172,9 @@ def test_a_node_that_lost_its_network_is_restarted_with_what_was_in_it(node: Bui
         assert {pod.metadata.name for pod in here.pods()} == names
 
 
-@pytest.mark.parametrize("seen", ["stamp.json", "ns/mnt", "pids/etcd", "pids/kubelet"])
+@pytest.mark.parametrize(
+    "seen", ["stamp.json", "pki.partial", "ns/mnt", "pids/etcd", "pids/kubelet"]
+)
 def test_a_start_that_was_killed_is_repaired_by_the_next(shared: BuiltInNode, seen: str) -> None:
     shared.down()
     begin_and_kill(seen)
