@@ -21,8 +21,9 @@ from .errors import ClusterError
 
 INTERVAL = 0.1
 READY_WITHIN = 90.0
-HUNG_AFTER = 15.0
-"""How long one that runs may fail to answer before it is taken for hung."""
+HUNG_AFTER = 40.0
+"""How long one that runs may fail to answer before it is taken for hung: on a machine that is
+starved of CPU a healthy one is silent for longer than one would think."""
 
 ENVIRONMENT = {"PATH": "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin", "HOME": "/"}
 """Nothing of the user's: a proxy or a certificate bundle would reach every component."""
