@@ -14,8 +14,6 @@ from fixtures import workloads
 from fixtures.cluster import Namespace
 from fixtures.registry import registry
 
-pytestmark = pytest.mark.timeout(120)
-
 
 @pytest.mark.skipif(not shutil.which("docker-registry"), reason="apt-get install docker-registry")
 def test_pods_pull_what_was_pushed_for_them(

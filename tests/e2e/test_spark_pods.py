@@ -5,13 +5,10 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-import pytest
 import yaml
 
 from fixtures import workloads
 from fixtures.cluster import Namespace
-
-pytestmark = pytest.mark.timeout(400)
 
 SCRIPTS = Path(__file__).parent / "scripts"
 ACCOUNT = "spark"
@@ -119,7 +116,7 @@ def test_two_executor_pods_read_the_outbox(namespace: Namespace, images: Mapping
     namespace.apply(
         workloads.job("emit", workloads.script_pod(images["relay"], "emit.py", "3000", "10", "0"))
     )
-    namespace.wait_for_job("emit", 60)
+    namespace.wait_for_job("emit")
 
     namespace.apply(driver(images["spark"], namespace.name))
     namespace.wait_for_job("count", 240)
