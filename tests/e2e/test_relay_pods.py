@@ -2,15 +2,14 @@
 
 import json
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any
 
 import pytest
 
 from fixtures import workloads
 from fixtures.cluster import Namespace
+from fixtures.tools import Tools
 
-SCRIPTS = Path(__file__).parent / "scripts"
 PARTITIONS = 6
 MORE = """
     SELECT outbox.emit('order.placed', n::text, ordering_key => 'more-' || n % 40)
@@ -27,32 +26,25 @@ class Stage:
         namespace.apply(
             *workloads.postgres(images["postgres"]),
             *workloads.kafka(images["kafka"]),
-            workloads.config_map("scripts", {p.name: p.read_text() for p in SCRIPTS.glob("*.py")}),
         )
+        self._tools = Tools(namespace, images["relay"])
         namespace.wait_for_rollout("postgres", 150)
         namespace.wait_for_rollout("kafka", 150)
+        self._tools.wait(150)
 
-    def start_script(self, name: str, script: str, *arguments: object) -> None:
-        self.namespace.apply(
-            workloads.job(
-                name,
-                workloads.script_pod(self.images["relay"], script, *map(str, arguments)),
-            )
-        )
+    def start(self, script: str, *arguments: object) -> str:
+        return self._tools.start(script, *arguments, dsn=workloads.DSN, kafka=workloads.KAFKA)
 
-    def finish_script(self, name: str, within: float) -> str:
+    def finish(self, started: str, within: float) -> str:
         """What it printed last."""
-        self.namespace.wait_for_job(name, within)
-        (pod,) = self.namespace.pods(f"job-name={name}")
-        return self.namespace.logs(pod.metadata.name).strip().splitlines()[-1]
+        return self._tools.finish(started, within)
 
     def make_topic(self) -> None:
-        self.start_script("topic", "topic.py", workloads.TOPIC, PARTITIONS)
-        self.namespace.wait_for_job("topic", 60)
+        self.finish(self.start("topic.py", workloads.TOPIC, PARTITIONS), 60)
 
     def arrived(self, count: int) -> dict[str, Any]:
-        self.start_script("consume", "consume.py", workloads.TOPIC, count, 90)
-        told: dict[str, Any] = json.loads(self.finish_script("consume", 120))
+        reading = self.start("consume.py", workloads.TOPIC, count, 90)
+        told: dict[str, Any] = json.loads(self.finish(reading, 120))
         return told
 
     def start_relays(self, replicas: int, **settings: Any) -> None:
@@ -83,7 +75,7 @@ def test_events_flow_through_two_pods_which_claim_in_their_names(
     stage.make_topic()
     stage.start_relays(2, ordering=ordering, batchSize=50)
     pods = stage.relay_pods()
-    stage.start_script("emit", "emit.py", 6000, 40, 12)
+    emitting = stage.start("emit.py", 6000, 40, 12)
     sent = 6000
     owners: set[str] = set()
 
@@ -99,7 +91,7 @@ def test_events_flow_through_two_pods_which_claim_in_their_names(
         return owners == pods
 
     stage.namespace.wait(both_claimed, 90, f"claims of both pods {pods}")
-    stage.finish_script("emit", 60)
+    stage.finish(emitting, 60)
     told = stage.arrived(sent)
     assert told["missing"] == 0
     if ordering == "Key":
@@ -112,7 +104,7 @@ def test_oo_32_a_pod_deleted_by_force_under_load_loses_nothing(stage: Stage) -> 
     stage.make_topic()
     # Long times: what the other pod sends twice would be for want of an answer in time.
     stage.start_relays(2, ordering="Key", lease="20s", delivery_timeout="15s")
-    stage.start_script("emit", "emit.py", 20_000, 100, 20)
+    emitting = stage.start("emit.py", 20_000, 100, 20)
     stage.namespace.wait(
         lambda: int(stage.sql("SELECT count(*) FROM outbox.event")[0]) > 2000, 90, "some load"
     )
@@ -120,7 +112,7 @@ def test_oo_32_a_pod_deleted_by_force_under_load_loses_nothing(stage: Stage) -> 
     stage.namespace.kube.core.delete_namespaced_pod(
         victim, stage.namespace.name, grace_period_seconds=0
     )
-    stage.finish_script("emit", 90)
+    stage.finish(emitting, 90)
     told = stage.arrived(20_000)
     assert told["missing"] == 0
     assert told["disorder"] == 0

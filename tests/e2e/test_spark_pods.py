@@ -2,15 +2,14 @@
 
 import json
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any
 
 import yaml
 
 from fixtures import workloads
 from fixtures.cluster import Namespace
+from fixtures.tools import Tools, scripts
 
-SCRIPTS = Path(__file__).parent / "scripts"
 ACCOUNT = "spark"
 
 MAY_MAKE_EXECUTORS: list[dict[str, Any]] = [
@@ -92,31 +91,29 @@ def driver(image: str, namespace: str) -> dict[str, Any]:
     )
     spec = workloads.pod(
         runs,
-        volumes=[{"name": "scripts", "configMap": {"name": "scripts"}}],
+        volumes=[{"name": "scripts", "configMap": {"name": "spark"}}],
         serviceAccountName=ACCOUNT,
     )
     return workloads.job("count", {**spec, "automountServiceAccountToken": True})
 
 
 def test_two_executor_pods_read_the_outbox(namespace: Namespace, images: Mapping[str, str]) -> None:
-    scripts = {path.name: path.read_text() for path in SCRIPTS.glob("*.py")}
     namespace.apply(
         *workloads.postgres(images["postgres"]),
         *MAY_MAKE_EXECUTORS,
         workloads.config_map(
-            "scripts", {**scripts, "executor.yaml": executor_template(images["spark"])}
+            "spark", {**scripts(), "executor.yaml": executor_template(images["spark"])}
         ),
     )
+    tools = Tools(namespace, images["relay"])
     namespace.wait_for_rollout("postgres")
     migrate = workloads.container(
         "main", images["relay"], args=["migrate"], env=[workloads.DSN_FROM_SECRET]
     )
     namespace.apply(workloads.job("migrate", workloads.pod(migrate)))
     namespace.wait_for_job("migrate")
-    namespace.apply(
-        workloads.job("emit", workloads.script_pod(images["relay"], "emit.py", "3000", "10", "0"))
-    )
-    namespace.wait_for_job("emit")
+    tools.wait()
+    tools.finish(tools.start("emit.py", 3000, 10, 0, dsn=workloads.DSN, kafka=workloads.KAFKA), 60)
 
     namespace.apply(driver(images["spark"], namespace.name))
     namespace.wait_for_job("count", 240)
