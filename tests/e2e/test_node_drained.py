@@ -16,15 +16,16 @@ MORE = """
 
 @contextmanager
 def cordoned(kube: Kube) -> Iterator[None]:
-    """All nodes, hence the only one: what is evicted finds no place until the end."""
-    nodes = [node.metadata.name for node in kube.core.list_node().items]
+    """All nodes, hence the only one: what is evicted finds no place until the end. Those that
+    somebody had cordoned before stay so."""
+    nodes = [n.metadata.name for n in kube.core.list_node().items if not n.spec.unschedulable]
 
     def mark(unschedulable: bool) -> None:
         for node in nodes:
             kube.core.patch_node(node, {"spec": {"unschedulable": unschedulable}})
 
-    mark(True)
     try:
+        mark(True)
         yield
     finally:
         mark(False)
