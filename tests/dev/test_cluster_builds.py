@@ -1,10 +1,12 @@
 """What a cached build depends on, what a failed one leaves, and what is packed from it."""
 
+import errno
 import os
 from pathlib import Path
 
 import pytest
 
+from cluster import __main__ as program
 from cluster import binaries
 from cluster.errors import ClusterError
 from cluster.existing_cluster import ExistingCluster, reference
@@ -53,6 +55,30 @@ def test_a_failed_build_leaves_nothing_in_the_cache(
     with pytest.raises(ClusterError, match=r"no such module\n[^$]*GOPROXY"):
         binaries.client()
     assert [path.name for path in binaries.cache().iterdir()] == ["build.lock"]
+
+
+def test_a_disk_that_is_full_is_told_as_such(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    go = tmp_path / "bin" / "go"
+    go.parent.mkdir()
+    full = "write /tmp/x.a: no space left on device"
+    go.write_text(f'#!/bin/sh\n[ "$1" = env ] && echo go1.99 || {{ echo {full}; exit 1; }}\n')
+    go.chmod(0o755)
+    monkeypatch.setenv("PATH", str(go.parent), prepend=":")
+    with pytest.raises(ClusterError, match=r"no space[^$]*free some space") as told:
+        binaries.client()
+    assert "GOPROXY" not in str(told.value)
+
+    def fails() -> None:
+        raise OSError(errno.ENOSPC, "No space left on device", "/var/lib/x")
+
+    monkeypatch.setattr(binaries, "client", fails)
+    monkeypatch.setenv("OUTBOX_CLUSTER", "existing")
+    monkeypatch.setenv("KUBECONFIG", "/of/somebody")
+    assert program.main(["kubectl", "version"]) == 1
+    assert "the disk is full" in capsys.readouterr().err
 
 
 def test_of_each_program_the_two_wanted_last_are_kept(
