@@ -26,7 +26,7 @@ from fixtures.cluster import Kube, Namespace
 from services import wait_until
 
 pytestmark = [
-    pytest.mark.timeout(300),
+    pytest.mark.timeout(400),
     pytest.mark.skipif(
         sys.platform != "linux" or os.geteuid() != 0, reason="the built-in node: Linux and root"
     ),
@@ -180,23 +180,6 @@ def test_a_node_that_lost_its_network_is_restarted_with_what_was_in_it(node: Bui
         assert {pod.metadata.name for pod in here.pods()} == names
 
 
-@pytest.mark.parametrize(
-    "seen", ["stamp.json", "pki.partial", "ns/mnt", "pids/etcd", "pids/kubelet"]
-)
-def test_a_start_that_was_killed_is_repaired_by_the_next(shared: BuiltInNode, seen: str) -> None:
-    shared.down()
-    begin_and_kill(seen)
-    shared.up()
-    assert shared.status()
-
-
-def test_a_start_that_was_killed_can_be_taken_down(shared: BuiltInNode) -> None:
-    shared.down()
-    begin_and_kill("pids/containerd")
-    shared.down()
-    assert traces(INSTANCE) == []
-
-
 def test_another_clone_is_refused_and_told_whose_it_is(node: BuiltInNode, tmp_path: Path) -> None:
     other = BuiltInNode(INSTANCE, owner=tmp_path)
     for attempt in (other.up, other.down):
@@ -205,24 +188,6 @@ def test_another_clone_is_refused_and_told_whose_it_is(node: BuiltInNode, tmp_pa
     assert node.status()
     other.down(any_owner=True)
     assert traces(INSTANCE) == []
-
-
-def test_down_leaves_nothing(shared: BuiltInNode) -> None:
-    shared.down()
-    before = host()
-    shared.up()
-    run_two_pods(shared)
-    assert host() == before
-    shared.down()
-    assert traces(INSTANCE) == []
-    assert host() == before
-    shared.down()  # once more does no harm
-
-
-def test_the_cluster_beside_it_is_left_alone(cluster: Cluster, node: BuiltInNode) -> None:
-    run_two_pods(node)
-    node.down()
-    assert cluster.status()
 
 
 def test_a_range_in_use_is_refused_before_anything_is_made(shared: BuiltInNode) -> None:
@@ -245,6 +210,41 @@ def test_a_component_that_does_not_start_says_why_and_leaves_nothing(
     monkeypatch.setattr(builtin_node, "stages", lambda _: [[broken]])
     with pytest.raises(ClusterError, match=r"etcd ended early:\nno space on the moon"):
         shared.up()
+    assert traces(INSTANCE) == []
+
+
+def test_down_leaves_nothing(shared: BuiltInNode) -> None:
+    shared.down()
+    before = host()
+    shared.up()
+    run_two_pods(shared)
+    assert host() == before
+    shared.down()
+    assert traces(INSTANCE) == []
+    assert host() == before
+    shared.down()  # once more does no harm
+
+
+def test_the_cluster_beside_it_is_left_alone(cluster: Cluster, node: BuiltInNode) -> None:
+    run_two_pods(node)
+    node.down()
+    assert cluster.status()
+
+
+@pytest.mark.parametrize(
+    "seen", ["stamp.json", "pki.partial", "ns/mnt", "pids/etcd", "pids/kubelet"]
+)
+def test_a_start_that_was_killed_is_repaired_by_the_next(shared: BuiltInNode, seen: str) -> None:
+    shared.down()
+    begin_and_kill(seen)
+    shared.up()
+    assert shared.status()
+
+
+def test_a_start_that_was_killed_can_be_taken_down(shared: BuiltInNode) -> None:
+    shared.down()
+    begin_and_kill("pids/containerd")
+    shared.down()
     assert traces(INSTANCE) == []
 
 
