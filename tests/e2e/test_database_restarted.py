@@ -23,7 +23,15 @@ def shop_and_server(
 
 def test_relays_survive_their_database(shop_and_server: tuple[Shop, Server]) -> None:
     shop, postgres = shop_and_server
-    shop.apply(replicas=PODS, ordering="Key", batchSize=BATCH, workers=WORKERS)
+    # Long times: what is sent twice shall be for the database alone.
+    shop.apply(
+        replicas=PODS,
+        ordering="Key",
+        batchSize=BATCH,
+        workers=WORKERS,
+        lease="20s",
+        publisher=shop.to(shop.topic, "15s"),
+    )
     shop.wait_settled(PODS)
     pods = shop.relay_pods()
     emitting = shop.emit(EVENTS, seconds=20)
