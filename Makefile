@@ -26,7 +26,7 @@ test: lint ## Everything that `check` does, and all tests: real PostgreSQL, Kafk
 	@dev/setup cluster
 	@$(bin)/python -m dev.cluster prepare --tests
 	@$(bin)/python -m dev.images
-	$(bin)/pytest -q
+	$(bin)/pytest -q --durations=25
 
 images: ## Build the images that changed: operator, relay, spark, and PostgreSQL and Kafka for tests
 	@dev/setup cluster

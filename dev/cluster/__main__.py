@@ -16,6 +16,7 @@ Environment:
   OUTBOX_CLUSTER_RANGE     the built-in node's addresses, a free /16; default 10.87.0.0/16
 """
 
+import errno
 import os
 import shlex
 import signal
@@ -24,7 +25,7 @@ from collections.abc import Iterator, Mapping
 
 from . import binaries
 from .clusters import chosen, exports
-from .errors import ClusterError
+from .errors import FULL, ClusterError
 from .image import Image
 from .progress import say
 
@@ -43,6 +44,11 @@ def main(arguments: list[str]) -> int:
     except BrokenPipeError:  # of a reader that has seen enough, as in `status | head -1`
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # for what is still unsaid
         return 128 + signal.SIGPIPE
+    except OSError as error:
+        if error.errno != errno.ENOSPC:
+            raise
+        say(f"the disk is full: {error}\n  {FULL}")
+        return 1
     except KeyboardInterrupt:
         say("interrupted")
         return 130

@@ -19,7 +19,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from . import tiny_image, toolchain
-from .errors import ClusterError
+from .errors import FULL, ClusterError, tells_of_a_full_disk
 from .progress import say, step
 from .tiny_image import PAUSE, PROBE, TinyImage
 
@@ -209,12 +209,14 @@ def _go(arguments: list[str], into: Path, environ: dict[str, str], source: Path 
             stderr=subprocess.STDOUT,
         )
     if done.returncode != 0:
-        tail = "\n".join(log.read_text(errors="replace").splitlines()[-15:])
-        raise ClusterError(
-            f"go {arguments[0]} failed:\n{tail}",
+        said = log.read_text(errors="replace")
+        tail = "\n".join(said.splitlines()[-15:])
+        unreachable = (
             "if a module could not be fetched: `go env GOPROXY` must name a proxy that you can "
-            "reach; what was compiled so far is kept for the next attempt",
+            "reach; what was compiled so far is kept for the next attempt"
         )
+        cure = FULL if tells_of_a_full_disk(said) else unreachable
+        raise ClusterError(f"go {arguments[0]} failed:\n{tail}", cure)
 
 
 def _compiled(log: Path) -> str:

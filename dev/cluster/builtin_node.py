@@ -131,9 +131,9 @@ class BuiltInNode:
         self.folder.chmod(0o700)
         stamp.write(self.folder, wanted)
         self._furnish(programs)
-        self._cgroup.create()
-        self._room.create()
         pki.create(self.instance, self.folder / "pki")
+        self._cgroup.create()
+        self._room.create()  # last of what is made: a node that has it only needs to be healed
         self._bring_up()
 
     def _heal(self) -> None:

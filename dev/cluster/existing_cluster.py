@@ -5,6 +5,7 @@ The project's images go to the registry that OUTBOX_REGISTRY names, or are there
 by `clusters`.
 """
 
+import os
 import subprocess
 from collections.abc import Iterable, Mapping
 from pathlib import Path
@@ -18,6 +19,7 @@ from .progress import say
 class ExistingCluster:
     def __init__(self, environ: Mapping[str, str]) -> None:
         self.kubeconfig = Path(environ["KUBECONFIG"])
+        """Or several, separated by colons, as kubectl and its libraries read them."""
         self._registry = environ.get("OUTBOX_REGISTRY", "").rstrip("/")
 
     is_there = True
@@ -36,9 +38,9 @@ class ExistingCluster:
         say("an existing cluster is not ours to take down; it stays as it is")
 
     def status(self) -> bool:
-        kubectl = [str(binaries.client() / "kubectl"), "--kubeconfig", str(self.kubeconfig)]
-        readyz = [*kubectl, "get", "--raw", "/readyz"]
-        asked = subprocess.run(readyz, capture_output=True, text=True)
+        readyz = [str(binaries.client() / "kubectl"), "get", "--raw", "/readyz"]
+        environ = {**os.environ, "KUBECONFIG": str(self.kubeconfig)}  # as an option it is but one
+        asked = subprocess.run(readyz, env=environ, capture_output=True, text=True)
         say(f"cluster of {self.kubeconfig}: {asked.stdout.strip() or asked.stderr.strip()}")
         return asked.returncode == 0
 
@@ -47,15 +49,28 @@ class ExistingCluster:
             say("OUTBOX_REGISTRY is not set: the images are taken to be in the cluster's reach")
             return
         from images.build import Image as Built
-        from images.build import pushed
+        from images.build import push
+        from images.errors import ImageError
 
-        pushed([Built(i.name, i.reference, i.archive, i.digest) for i in images], self._registry)
+        try:
+            push(
+                {self.reference(i): Built(i.name, i.reference, i.archive, i.digest) for i in images}
+            )
+        except ImageError as error:
+            raise ClusterError(str(error)) from error
 
     def reference(self, image: Image) -> str:
         """How pods name it."""
-        return reference(image.reference, self._registry)
+        return reference(image, self._registry)
 
 
-def reference(local: str, registry: str) -> str:
-    """`localhost/outbox-relay:1` in `example.com/team` is `example.com/team/outbox-relay:1`."""
-    return f"{registry}/{local.removeprefix('localhost/')}" if registry else local
+def reference(image: Image, registry: str) -> str:
+    """
+    `localhost/outbox-relay:1` in `example.com/team` is `example.com/team/outbox-relay:1-<digest>`.
+
+    By its content: nodes keep what they have pulled by a name, and would run yesterday's code.
+    """
+    if not registry:
+        return image.reference
+    content = image.digest.rpartition(":")[2][:12]
+    return f"{registry}/{image.reference.removeprefix('localhost/')}-{content}"

@@ -4,8 +4,11 @@ A cluster by kind, where a Docker engine answers.
 As small as it can be: kind does the work, and keeps nothing but containers. Chosen by `clusters`.
 """
 
+import hashlib
+import os
 import subprocess
 from collections.abc import Iterable
+from pathlib import Path
 
 from . import binaries
 from .choice import docker_answers
@@ -19,11 +22,17 @@ IMAGE = (
 )
 """The one that kind's release was made with; others may not fit together."""
 
+CLONE = Path(__file__).resolve().parents[2]
+WITHIN = "120s"
+"""Until its nodes are Ready."""
+
 
 class KindCluster:
-    def __init__(self, instance: Instance) -> None:
-        self._name = f"outbox-{instance.name}"
-        self.kubeconfig = binaries.cache() / f"kind-{instance.name}.kubeconfig"
+    def __init__(self, instance: Instance, owner: Path = CLONE) -> None:
+        # Each clone has its own: another's images have the same names.
+        clone = hashlib.sha256(str(owner).encode()).hexdigest()[:6]
+        self._name = f"outbox-{instance.name}-{clone}"
+        self.kubeconfig = binaries.cache() / f"kind-{instance.name}-{clone}.kubeconfig"
 
     @property
     def is_there(self) -> bool:
@@ -33,13 +42,14 @@ class KindCluster:
         binaries.kind()
 
     def up(self) -> None:
-        if self.is_there:
+        if self.is_there and self._has_begun():
             # Docker restarts its containers by itself, so that is all there is to heal.
-            self._kind("export", "kubeconfig", *self._named())
+            self._wait_until_ready()
             say(f"kind cluster {self._name} is up")
             return
         with step("creating a kind cluster, about a minute, after fetching its image of 350 MB"):
-            self._kind("create", "cluster", *self._named(), "--image", IMAGE, "--wait", "120s")
+            self._kind("create", "cluster", *self._named(), "--image", IMAGE, "--wait", WITHIN)
+        self._wait_until_ready()  # kind itself does not mind if they are not
 
     def down(self, any_owner: bool = False) -> None:
         self._kind("delete", "cluster", *self._named())
@@ -57,6 +67,30 @@ class KindCluster:
 
     def reference(self, image: Image) -> str:
         return image.reference
+
+    def _has_begun(self) -> bool:
+        """Of one whose creation was killed there are containers, and nothing in them."""
+        try:
+            self._kind("export", "kubeconfig", *self._named())
+        except ClusterError:
+            say(f"kind cluster {self._name} was begun and never finished: creating it anew")
+            self._kind("delete", "cluster", *self._named())
+            return False
+        return True
+
+    def _wait_until_ready(self) -> None:
+        kubectl = [str(binaries.client() / "kubectl"), "wait", "node", "--all"]
+        asked = subprocess.run(
+            [*kubectl, "--for=condition=Ready", f"--timeout={WITHIN}"],
+            env={**os.environ, "KUBECONFIG": str(self.kubeconfig)},
+            capture_output=True,
+            text=True,
+        )
+        if asked.returncode != 0:
+            raise ClusterError(
+                f"kind cluster {self._name} is not Ready after {WITHIN}: {asked.stderr.strip()}",
+                "if its start was interrupted: make cluster-down, and then make cluster",
+            )
 
     def _named(self) -> list[str]:
         return ["--name", self._name, "--kubeconfig", str(self.kubeconfig)]

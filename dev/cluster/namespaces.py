@@ -13,7 +13,7 @@ import os
 import subprocess
 from pathlib import Path
 
-from .errors import ClusterError
+from .errors import FULL, ClusterError, tells_of_a_full_disk
 from .instance import Instance
 
 PRIVATE = ("/run", "/var/lib", "/var/log", "/opt")
@@ -151,5 +151,6 @@ def run(*command: str, **environ: str) -> str:
     except FileNotFoundError as error:
         raise ClusterError(f"{command[0]} is not installed", "run dev/setup cluster") from error
     if done.returncode != 0:
-        raise ClusterError(f"{' '.join(command)}: {done.stderr.strip() or done.returncode}")
+        cure = FULL if tells_of_a_full_disk(done.stderr) else ""
+        raise ClusterError(f"{' '.join(command)}: {done.stderr.strip() or done.returncode}", cure)
     return done.stdout

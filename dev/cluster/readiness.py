@@ -14,7 +14,7 @@ from typing import Any
 from .errors import ClusterError
 from .instance import NODE, Instance
 
-WITHIN = 60.0
+WITHIN = 120.0
 
 
 def wait_until_ready(instance: Instance, pki: Path, since: float) -> None:

@@ -21,14 +21,23 @@ from .errors import ClusterError
 
 INTERVAL = 0.1
 READY_WITHIN = 90.0
-HUNG_AFTER = 15.0
-"""How long one that runs may fail to answer before it is taken for hung."""
+HUNG_AFTER = 40.0
+"""How long one that runs may fail to answer before it is taken for hung: on a machine that is
+starved of CPU a healthy one is silent for longer than one would think."""
 
 ENVIRONMENT = {"PATH": "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin", "HOME": "/"}
 """Nothing of the user's: a proxy or a certificate bundle would reach every component."""
 
-JOIN = 'echo $$ >"$0" && exec "$@"'
-"""A shell puts itself into the cgroup and becomes the component: no fork can slip out."""
+JOIN = """
+procs=$0 file=$1 partial=$2; shift 2
+echo $$ >"$procs" || exit
+record() { shift 19; echo "$$ $1" >"$partial" && mv "$partial" "$file"; }
+read -r stat </proc/$$/stat
+record ${stat##*) }
+exec "$@"
+"""
+"""A shell puts itself into the cgroup and becomes the component: no fork can slip out. It also
+writes down who it is, as `start_time` reads it: whoever starts it may be killed before he can."""
 
 
 class Supervisor:
@@ -70,7 +79,12 @@ class Supervisor:
         self._logs.mkdir(exist_ok=True)
         with (self._logs / f"{component.name}.log").open("ab") as log:
             process = LeftRunning(
-                ["sh", "-c", JOIN, self._cgroup_procs, *self._enter, *component.command],
+                [
+                    *("sh", "-c", JOIN, self._cgroup_procs, self._pids / component.name),
+                    # Not beside it, where each file is a component.
+                    self._pids.with_name(f"{component.name}.starting"),
+                    *(*self._enter, *component.command),
+                ],
                 cwd="/",
                 env=ENVIRONMENT,
                 stdin=subprocess.DEVNULL,
@@ -78,7 +92,7 @@ class Supervisor:
                 stderr=subprocess.STDOUT,
                 start_new_session=True,  # Ctrl-C and a closed terminal are not for it
             )
-        # Written before anything can fail: what has been started can always be found again.
+        # Here, too: we look for it at once.
         (self._pids / component.name).write_text(f"{process.pid} {start_time(process.pid) or 0}\n")
 
     def _wait_until_well(self, component: Component, deadline: float) -> None:

@@ -7,11 +7,12 @@ are missing: `engines` builds them, `cache` keeps them.
 
 import os
 import shutil
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from .cache import Cache, Image, folder
+from .commands import CommandFailed
 from .engines import choose
 from .errors import ImageError
 from .handed import Handed, handed
@@ -20,7 +21,7 @@ from .orders import Engine, Order
 from .progress import step
 from .recipes import ROOT, Recipe, context, recipes, version
 
-__all__ = ["Image", "built", "pushed"]
+__all__ = ["Image", "built", "push", "pushed"]
 
 EPOCH = 1_000_000_000
 """The time of every file in a context: layers are kept by content, and this is part of it."""
@@ -38,14 +39,27 @@ def built(names: Sequence[str] = (), *, refresh_base: bool = False) -> list[Imag
 
 def pushed(images: Sequence[Image], registry: str) -> list[str]:
     """Push them there; return their new references."""
-    cache = Cache(folder())
     targets = [in_registry(image.reference, registry) for image in images]
+    push(dict(zip(targets, images, strict=True)))
+    return targets
+
+
+def push(images: Mapping[str, Image]) -> None:
+    """By the references that they shall have."""
+    cache = Cache(folder())
     with cache.lock():
         engine = choose(cache.folder)
-        for image, target in zip(images, targets, strict=True):
+        for target, image in images.items():
             with step(f"{image.name}: pushing {target}"):
-                engine.push(image, target, _log(cache, "push"))
-    return targets
+                try:
+                    engine.push(image, target, _log(cache, "push"))
+                except CommandFailed as failed:
+                    login = "docker login" if engine.name == "Docker" else "buildah login"
+                    raise ImageError(
+                        f"{target} could not be pushed\n{failed}",
+                        f"the registry must be in reach, and you must be allowed to write there: "
+                        f"{login} {target.partition('/')[0]}",
+                    ) from failed
 
 
 def select(names: Sequence[str]) -> list[Recipe]:

@@ -17,6 +17,6 @@ def choose(folder: Path) -> Engine:
         raise ImageError(
             f"nothing to build images with: no Docker engine answers, and {' and '.join(missing)}"
             " cannot be found",
-            f"start Docker, or: apt-get install {' '.join(missing)} (make dev does it)",
+            f"start Docker, or: apt-get install {' '.join(missing)} (dev/setup cluster does it)",
         )
     return Buildah(folder)

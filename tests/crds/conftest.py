@@ -16,6 +16,9 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if HERE in item.path.parents:
             item.add_marker(pytest.mark.cluster)
+            if item.get_closest_marker("timeout") is None:
+                # Not of the cluster's start, which the first one waits for.
+                item.add_marker(pytest.mark.timeout(120, func_only=True))
 
 
 @pytest.fixture(scope="session")

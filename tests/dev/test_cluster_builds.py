@@ -1,16 +1,19 @@
 """What a cached build depends on, what a failed one leaves, and what is packed from it."""
 
+import errno
 import os
 from pathlib import Path
 
 import pytest
 
+from cluster import __main__ as program
 from cluster import binaries
 from cluster.errors import ClusterError
-from cluster.existing_cluster import reference
+from cluster.existing_cluster import ExistingCluster, reference
 from cluster.progress import duration
 from cluster.tiny_image import TinyImage, pack
 from cluster.toolchain import parse
+from images.build import Image
 
 
 @pytest.mark.parametrize(
@@ -52,6 +55,30 @@ def test_a_failed_build_leaves_nothing_in_the_cache(
     with pytest.raises(ClusterError, match=r"no such module\n[^$]*GOPROXY"):
         binaries.client()
     assert [path.name for path in binaries.cache().iterdir()] == ["build.lock"]
+
+
+def test_a_disk_that_is_full_is_told_as_such(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    go = tmp_path / "bin" / "go"
+    go.parent.mkdir()
+    full = "write /tmp/x.a: no space left on device"
+    go.write_text(f'#!/bin/sh\n[ "$1" = env ] && echo go1.99 || {{ echo {full}; exit 1; }}\n')
+    go.chmod(0o755)
+    monkeypatch.setenv("PATH", str(go.parent), prepend=":")
+    with pytest.raises(ClusterError, match=r"no space[^$]*free some space") as told:
+        binaries.client()
+    assert "GOPROXY" not in str(told.value)
+
+    def fails() -> None:
+        raise OSError(errno.ENOSPC, "No space left on device", "/var/lib/x")
+
+    monkeypatch.setattr(binaries, "client", fails)
+    monkeypatch.setenv("OUTBOX_CLUSTER", "existing")
+    monkeypatch.setenv("KUBECONFIG", "/of/somebody")
+    assert program.main(["kubectl", "version"]) == 1
+    assert "the disk is full" in capsys.readouterr().err
 
 
 def test_of_each_program_the_two_wanted_last_are_kept(
@@ -102,8 +129,38 @@ def test_a_packed_image_is_the_same_every_time(tmp_path: Path) -> None:
 
 
 def test_an_image_is_named_after_the_registry_it_was_pushed_to() -> None:
-    assert reference("localhost/outbox-relay:1", "ghcr.io/me") == "ghcr.io/me/outbox-relay:1"
-    assert reference("localhost/outbox-relay:1", "") == "localhost/outbox-relay:1"
+    image = Image("relay", "localhost/outbox-relay:1", Path(), "sha256:0123456789abcdef")
+    assert reference(image, "ghcr.io/me") == "ghcr.io/me/outbox-relay:1-0123456789ab"
+    assert reference(image, "") == "localhost/outbox-relay:1"
+
+
+def test_a_push_that_fails_is_told_with_its_cure(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    docker = tmp_path / "bin" / "docker"
+    docker.parent.mkdir()
+    docker.write_text('#!/bin/sh\n[ "$1" != push ] || { echo denied: who are you; exit 1; }\n')
+    docker.chmod(0o755)
+    monkeypatch.setenv("PATH", str(docker.parent), prepend=":")
+    image = Image(
+        "relay", "localhost/outbox-relay:1", tmp_path / "x.tar", "sha256:0123456789abcdef"
+    )
+    existing = ExistingCluster({"KUBECONFIG": "/a:/b", "OUTBOX_REGISTRY": "ghcr.io/me/"})
+    with pytest.raises(
+        ClusterError, match=r"1-0123456789ab could not[^$]*who are you[^$]*login gh"
+    ):
+        existing.load([image])
+
+
+def test_several_kubeconfigs_are_handed_on_as_they_are(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kubectl = tmp_path / "kubectl"
+    kubectl.write_text('#!/bin/sh\n[ "$KUBECONFIG" = /a:/b ] && echo ok\n')
+    kubectl.chmod(0o755)
+    monkeypatch.setattr(binaries, "client", lambda: tmp_path)
+    assert ExistingCluster({"KUBECONFIG": "/a:/b"}).status()
 
 
 @pytest.mark.parametrize(

@@ -22,6 +22,37 @@ server = Component("server", tuple(map(str, serve)), f"http://127.0.0.1:{port}/"
 print(Supervisor(folder, [], folder / "cgroup.procs").bring_up([server]))
 """
 
+KILLED_EARLY = (
+    """
+import os
+from cluster import supervision
+
+class Dies(supervision.LeftRunning):
+    def __init__(self, *given, **more):
+        super().__init__(*given, **more)
+        os._exit(9)
+
+supervision.LeftRunning = Dies
+"""
+    + PROGRAM
+)
+
+
+def test_a_component_whose_starter_is_killed_is_found_again(tmp_path: Path) -> None:
+    starter = subprocess.run(
+        [sys.executable, "-c", KILLED_EARLY, str(tmp_path), str(free_port())], timeout=60
+    )
+    assert starter.returncode == 9
+    recorded = tmp_path / "pids" / "server"
+    wait_until(recorded.exists, 20, "what it wrote of itself")
+    pid, began = map(int, recorded.read_text().split())
+    try:
+        assert start_time(pid) == began
+        assert [path.name for path in recorded.parent.iterdir()] == ["server"]
+    finally:
+        os.kill(pid, signal.SIGKILL)
+    wait_until(lambda: start_time(pid) is None, 10, "its end")
+
 
 def test_a_component_is_left_running_without_a_warning(tmp_path: Path) -> None:
     starter = subprocess.run(

@@ -441,7 +441,7 @@ def test_without_docker_and_buildah_it_says_what_to_install(no_programs: Path) -
     with pytest.raises(
         ImageError,
         match=r"(?s)no Docker engine answers, and buildah and mmdeb.*"
-        r"apt-get install buildah mmdebstrap \(make dev does it\)",
+        r"apt-get install buildah mmdebstrap \(dev/setup cluster does it\)",
     ):
         engines.choose(no_programs)
 

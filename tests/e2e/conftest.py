@@ -39,5 +39,6 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         if HERE in item.path.parents:
             item.add_marker(pytest.mark.cluster)
             if item.get_closest_marker("timeout") is None:
-                # Not of what is made for all of them, which the first one waits for.
-                item.add_marker(pytest.mark.timeout(120, func_only=True))
+                # More than any wait inside, which says what it has waited for; and not of what is
+                # made for all of them, which the first one waits for.
+                item.add_marker(pytest.mark.timeout(400, func_only=True))

@@ -15,7 +15,9 @@ from fixtures.installation import Installation
 from fixtures.shop import Shop
 from services import wait_until
 
-EVENTS = 6000
+EVENTS = 9000
+WITHOUT = 1500
+"""Published while there is none: some seconds, so that watches and probes notice."""
 
 
 @pytest.fixture
@@ -60,11 +62,11 @@ def test_events_flow_without_an_api_server(
     shop.wait_settled(2)
     shop.wait_settled(name="bills")
     pods, operators, restarts = shop.relay_pods(), installed.pods, installed.restarts()
-    emitting = shop.emit(EVENTS, seconds=12)
+    emitting = shop.emit(EVENTS, seconds=30)
     shop.wait_published(1)
     with to_the_database(shop) as connection, without_api_server(node):
         before = published(connection)
-        more = before + EVENTS // 4  # for some seconds, so that watches and probes notice
+        more = before + WITHOUT
         wait_until(lambda: published(connection) >= more, 60, f"{more} published")
 
     shop.delete("bills")  # most likely before the operator watches again

@@ -24,7 +24,7 @@ def test_an_outage_of_the_broker_costs_no_event(shop_and_server: tuple[Shop, Ser
     shop.apply(replicas=2, ordering="Key", retry={"maxAttempts": 1})
     shop.wait_settled(2)
     pods = shop.relay_pods()
-    emitting = shop.emit(EVENTS, seconds=10)
+    emitting = shop.emit(EVENTS, seconds=20)
     shop.wait_published(1)
 
     kafka.hold_down()
@@ -32,7 +32,7 @@ def test_an_outage_of_the_broker_costs_no_event(shop_and_server: tuple[Shop, Ser
     assert shop.backends.kafka in degraded["message"]
     assert "events are kept" in degraded["message"]
     shop.wait_condition("Ready", "False", "BrokerUnreachable")
-    shop.namespace.wait(lambda: shop.status()["backlog"]["pending"], 30, "a backlog that grows")
+    shop.namespace.wait(lambda: shop.status()["backlog"]["pending"], 60, "a backlog that grows")
     kafka.let_up()
     shop.wait_condition("Ready", "True")
     shop.wait_condition("Degraded", "False")

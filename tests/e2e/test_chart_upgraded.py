@@ -27,11 +27,11 @@ def test_relays_do_not_notice_what_helm_does(shop: Shop, release: Installation) 
     shop.wait_published(1)
 
     release.install(log={"level": "debug"})
-    release.namespace.wait(lambda: not set(operators) & set(release.pods), 30, "another operator")
+    release.namespace.wait(lambda: not set(operators) & set(release.pods), 60, "another operator")
     assert '"level": "debug"' in release.log()
 
     release.uninstall()
-    release.namespace.wait(lambda: not release.pods, 30, "no operator")
+    release.namespace.wait(lambda: not release.pods, 60, "no operator")
     shop.finish(emitting, 60)
     shop.finish(shop.emit(EVENTS + MORE), 60)
     arrived = shop.arrived(EVENTS + MORE)

@@ -6,7 +6,7 @@ from fixtures.shop import Shop
 
 
 def test_a_relay_is_created_and_events_flow(shop: Shop) -> None:
-    shop.apply(replicas=2, ordering="Key", lease="1m")
+    shop.apply(replicas=2, ordering="Key", **shop.unhurried())
     shop.wait_settled(2)
     status = shop.status()
     assert status["replicas"] == status["readyReplicas"] == 2
@@ -23,8 +23,8 @@ def test_a_relay_is_created_and_events_flow(shop: Shop) -> None:
     assert shop.child("CronJob", "orders-reaper")
     shop.finish(shop.emit(2000), 60)
     assert shop.arrived(2000) == {"missing": 0, "again": 0, "disorder": 0}
-    owners = shop.sql("SELECT DISTINCT state FROM outbox.delivery")
-    assert owners == ["PUBLISHED"]
+    shop.wait_published(2000)
+    assert shop.sql("SELECT DISTINCT state FROM outbox.delivery") == ["PUBLISHED"]
     shop.wait_condition("BacklogHealthy", "True")
 
 

@@ -8,6 +8,9 @@ from fixtures.installation import Installation
 from fixtures.shop import Backends, Shop
 
 EVENTS = 6000
+BATCH = 50
+WORKERS = 2
+PODS = 2
 
 
 @pytest.fixture
@@ -20,10 +23,18 @@ def shop_and_server(
 
 def test_relays_survive_their_database(shop_and_server: tuple[Shop, Server]) -> None:
     shop, postgres = shop_and_server
-    shop.apply(replicas=2, ordering="Key")
-    shop.wait_settled(2)
+    # Long times: what is sent twice shall be for the database alone.
+    shop.apply(
+        replicas=PODS,
+        ordering="Key",
+        batchSize=BATCH,
+        workers=WORKERS,
+        lease="20s",
+        publisher=shop.to(shop.topic, "15s"),
+    )
+    shop.wait_settled(PODS)
     pods = shop.relay_pods()
-    emitting = shop.emit(EVENTS, seconds=12)
+    emitting = shop.emit(EVENTS, seconds=20)
     shop.wait_published(1)
 
     postgres.kill()  # a restart: nobody needs to hear of it
@@ -44,7 +55,8 @@ def test_relays_survive_their_database(shop_and_server: tuple[Shop, Server]) -> 
     shop.finish(emitting, 60)
     arrived = shop.arrived(EVENTS)
     assert arrived["missing"] == arrived["disorder"] == 0
-    assert arrived["again"] <= EVENTS // 10  # what was in flight when it fell, twice
+    assert arrived["again"] <= 2 * PODS * WORKERS * BATCH  # in flight when it fell, twice
+    shop.wait_published(EVENTS)
     assert shop.sql("SELECT DISTINCT state FROM outbox.delivery") == ["PUBLISHED"]
     assert shop.relay_pods() == pods
     assert shop.restarts() == 0

@@ -41,7 +41,7 @@ def place(kube: Kube, installed: Installation) -> Iterator[str]:
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(240)
+@pytest.mark.timeout(400)
 def test_the_demo_shows_what_it_promises(place: str, tmp_path: Path) -> None:
     ran = subprocess.run(
         [
@@ -52,7 +52,7 @@ def test_the_demo_shows_what_it_promises(place: str, tmp_path: Path) -> None:
         env={**os.environ, "PYTHONUNBUFFERED": "1"},
         capture_output=True,
         text=True,
-        timeout=230,
+        timeout=390,
     )
     assert ran.returncode == 0, ran.stdout + ran.stderr
     missing = [line for line in KEY_LINES if line not in ran.stdout]

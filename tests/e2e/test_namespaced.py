@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 import pytest
 
 from fixtures.api_server import Right, may
-from fixtures.cluster import RESTRICTED, UNTYPED, Kube, Namespace
+from fixtures.cluster import RESTRICTED, SHOWN, UNTYPED, Kube, Namespace
 from fixtures.installation import Installation
 from fixtures.shop import API, Shop
 
@@ -37,10 +37,12 @@ def operator(
     name = f"operator-{uuid.uuid4().hex[:6]}"
     kube.core.create_namespace({"metadata": {"name": name, "labels": RESTRICTED}})
     made = Installation(kube, images, name, RELEASE)
+    SHOWN.append(made.namespace)
     with installed.stopped():
         try:
             made.install(watch={"namespaces": [namespace.name]}, crds={"enabled": False})
             yield made
+            SHOWN.remove(made.namespace)
             made.uninstall()
         finally:
             kube.core.delete_namespace(name)

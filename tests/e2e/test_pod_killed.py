@@ -7,7 +7,15 @@ WORKERS = 2
 
 
 def test_a_pod_killed_under_load_loses_nothing(shop: Shop) -> None:
-    shop.apply(replicas=2, ordering="Key", batchSize=BATCH, workers=WORKERS)
+    # Long times: what the other pod sends twice would be for want of an answer in time.
+    shop.apply(
+        replicas=2,
+        ordering="Key",
+        batchSize=BATCH,
+        workers=WORKERS,
+        lease="20s",
+        publisher=shop.to(shop.topic, "15s"),
+    )
     shop.wait_settled(2)
     emitting = shop.emit(8000, seconds=12)
     shop.wait_published(1)
@@ -15,7 +23,7 @@ def test_a_pod_killed_under_load_loses_nothing(shop: Shop) -> None:
     shop.namespace.kube.core.delete_namespaced_pod(
         victim, shop.namespace.name, grace_period_seconds=0
     )
-    shop.namespace.wait(lambda: shop.status()["readyReplicas"] == 1, 30, "one pod that is gone")
+    shop.namespace.wait(lambda: shop.status()["readyReplicas"] == 1, 60, "one pod that is gone")
     assert shop.condition("Ready")["status"] == "True"  # the other one goes on
     shop.wait_settled(2)
     assert victim not in shop.relay_pods()

@@ -2,18 +2,19 @@
 
 import json
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any
 
 import pytest
 
 from fixtures import workloads
 from fixtures.cluster import Namespace
+from fixtures.tools import Tools
 
-pytestmark = pytest.mark.timeout(400)
-
-SCRIPTS = Path(__file__).parent / "scripts"
 PARTITIONS = 6
+MORE = """
+    SELECT outbox.emit('order.placed', n::text, ordering_key => 'more-' || n % 40)
+      FROM generate_series({first}, {last}) n
+"""
 
 
 class Stage:
@@ -25,39 +26,32 @@ class Stage:
         namespace.apply(
             *workloads.postgres(images["postgres"]),
             *workloads.kafka(images["kafka"]),
-            workloads.config_map("scripts", {p.name: p.read_text() for p in SCRIPTS.glob("*.py")}),
         )
-        namespace.wait_for_rollout("postgres")
-        namespace.wait_for_rollout("kafka")
+        self._tools = Tools(namespace, images["relay"])
+        namespace.wait_for_rollout("postgres", 150)
+        namespace.wait_for_rollout("kafka", 150)
+        self._tools.wait(150)
 
-    def start_script(self, name: str, script: str, *arguments: object) -> None:
-        self.namespace.apply(
-            workloads.job(
-                name,
-                workloads.script_pod(self.images["relay"], script, *map(str, arguments)),
-            )
-        )
+    def start(self, script: str, *arguments: object) -> str:
+        return self._tools.start(script, *arguments, dsn=workloads.DSN, kafka=workloads.KAFKA)
 
-    def finish_script(self, name: str, within: float) -> str:
+    def finish(self, started: str, within: float) -> str:
         """What it printed last."""
-        self.namespace.wait_for_job(name, within)
-        (pod,) = self.namespace.pods(f"job-name={name}")
-        return self.namespace.logs(pod.metadata.name).strip().splitlines()[-1]
+        return self._tools.finish(started, within)
 
     def make_topic(self) -> None:
-        self.start_script("topic", "topic.py", workloads.TOPIC, PARTITIONS)
-        self.namespace.wait_for_job("topic", 60)
+        self.finish(self.start("topic.py", workloads.TOPIC, PARTITIONS), 60)
 
     def arrived(self, count: int) -> dict[str, Any]:
-        self.start_script("consume", "consume.py", workloads.TOPIC, count, 90)
-        told: dict[str, Any] = json.loads(self.finish_script("consume", 120))
+        reading = self.start("consume.py", workloads.TOPIC, count, 90)
+        told: dict[str, Any] = json.loads(self.finish(reading, 120))
         return told
 
     def start_relays(self, replicas: int, **settings: Any) -> None:
         self.namespace.apply(
             workloads.relay_config(**settings), workloads.relay(self.images["relay"], replicas)
         )
-        self.namespace.wait_for_rollout("relay", 90)
+        self.namespace.wait_for_rollout("relay")
 
     def relay_pods(self) -> set[str]:
         return {pod.metadata.name for pod in self.namespace.pods("app=relay")}
@@ -81,10 +75,14 @@ def test_events_flow_through_two_pods_which_claim_in_their_names(
     stage.make_topic()
     stage.start_relays(2, ordering=ordering, batchSize=50)
     pods = stage.relay_pods()
-    stage.start_script("emit", "emit.py", 6000, 40, 12)
+    emitting = stage.start("emit.py", 6000, 40, 12)
+    sent = 6000
     owners: set[str] = set()
 
     def both_claimed() -> bool:
+        nonlocal sent
+        stage.sql(MORE.format(first=sent, last=sent + 99))  # there is work for as long as we look
+        sent += 100
         owners.update(
             stage.sql(
                 "SELECT DISTINCT claimed_by FROM outbox.delivery WHERE claimed_by IS NOT NULL"
@@ -92,33 +90,35 @@ def test_events_flow_through_two_pods_which_claim_in_their_names(
         )
         return owners == pods
 
-    stage.namespace.wait(both_claimed, 60, f"claims of both pods {pods}")
-    stage.finish_script("emit", 60)
-    told = stage.arrived(6000)
+    stage.namespace.wait(both_claimed, 90, f"claims of both pods {pods}")
+    stage.finish(emitting, 60)
+    told = stage.arrived(sent)
     assert told["missing"] == 0
     if ordering == "Key":
         assert told["disorder"] == 0
-    assert stage.sql("SELECT DISTINCT state FROM outbox.delivery") == ["PUBLISHED"]
+    states = "SELECT DISTINCT state FROM outbox.delivery"
+    stage.namespace.wait(lambda: stage.sql(states) == ["PUBLISHED"], 60, "all of it written down")
 
 
 def test_oo_32_a_pod_deleted_by_force_under_load_loses_nothing(stage: Stage) -> None:
     stage.make_topic()
-    stage.start_relays(2, ordering="Key")
-    stage.start_script("emit", "emit.py", 20_000, 100, 20)
+    # Long times: what the other pod sends twice would be for want of an answer in time.
+    stage.start_relays(2, ordering="Key", lease="20s", delivery_timeout="15s")
+    emitting = stage.start("emit.py", 20_000, 100, 20)
     stage.namespace.wait(
-        lambda: int(stage.sql("SELECT count(*) FROM outbox.event")[0]) > 2000, 60, "some load"
+        lambda: int(stage.sql("SELECT count(*) FROM outbox.event")[0]) > 2000, 90, "some load"
     )
     victim = sorted(stage.relay_pods())[0]
     stage.namespace.kube.core.delete_namespaced_pod(
         victim, stage.namespace.name, grace_period_seconds=0
     )
-    stage.finish_script("emit", 90)
+    stage.finish(emitting, 90)
     told = stage.arrived(20_000)
     assert told["missing"] == 0
     assert told["disorder"] == 0
     # What was in flight when it died, at most: a batch of each of its workers.
     assert told["again"] <= 2 * 2000
-    stage.namespace.wait_for_rollout("relay", 60)
+    stage.namespace.wait_for_rollout("relay")
     assert victim not in stage.relay_pods()
 
 

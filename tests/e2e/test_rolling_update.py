@@ -4,7 +4,7 @@ from fixtures.shop import Shop
 
 
 def test_a_rolling_update_under_load_loses_nothing(shop: Shop) -> None:
-    shop.apply(replicas=2, ordering="Key", lease="1m")
+    shop.apply(replicas=2, ordering="Key", **shop.unhurried())
     shop.wait_settled(2)
     before = shop.relay_pods()
     emitting = shop.emit(8000, seconds=15)
@@ -19,7 +19,7 @@ def test_a_rolling_update_under_load_loses_nothing(shop: Shop) -> None:
         pods = shop.relay_pods()
         return len(pods) == 2 and not pods & before
 
-    shop.namespace.wait(all_are_new, 60, "new pods")
+    shop.namespace.wait(all_are_new, 150, "new pods")
     shop.wait_settled(2)
     assert min(ready) == 2
     shop.finish(emitting, 60)

@@ -8,7 +8,7 @@ def has_budget(shop: Shop) -> bool:
 
 
 def test_a_relay_is_scaled_up_to_zero_and_back(shop: Shop) -> None:
-    shop.apply(ordering="Key", lease="1m")
+    shop.apply(ordering="Key", **shop.unhurried())
     shop.wait_settled(1)
     assert not has_budget(shop)  # of one pod it would keep nodes from being drained
     shop.scale(2)
@@ -24,8 +24,8 @@ def test_a_relay_is_scaled_up_to_zero_and_back(shop: Shop) -> None:
     shop.patch({"replicas": 0})
     told = shop.wait_condition("Ready", "False", "ScaledToZero")
     assert "nothing is published" in told["message"]
-    shop.namespace.wait(lambda: not shop.namespace.pods(selector), 30, "no pod left")
-    shop.namespace.wait(lambda: not has_budget(shop), 10, "no budget for no pods")
+    shop.namespace.wait(lambda: not shop.namespace.pods(selector), 60, "no pod left")
+    shop.namespace.wait(lambda: not has_budget(shop), 30, "no budget for no pods")
     shop.finish(shop.emit(2000), 60)
     assert shop.published() == 0
 

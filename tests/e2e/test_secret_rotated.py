@@ -18,9 +18,9 @@ def test_new_credentials_in_the_secret_reach_the_pods(shop: Shop) -> None:
 
     shop.sql(f"CREATE ROLE {new} LOGIN IN ROLE outbox_relay PASSWORD '{new}'")
     shop.rotate(shop.backends.dsn(shop.database, new, new))
-    shop.namespace.wait(lambda: not shop.relay_pods() & pods, 60, "other pods")
+    shop.namespace.wait(lambda: not shop.relay_pods() & pods, 150, "other pods")
     shop.wait_settled(2)
-    shop.namespace.wait(lambda: users(shop) == [new], 30, "nobody with the old password")
+    shop.namespace.wait(lambda: users(shop) == [new], 60, "nobody with the old password")
     shop.sql(f"ALTER ROLE {old} NOLOGIN")
 
     shop.finish(emitting, 60)

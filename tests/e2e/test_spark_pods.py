@@ -2,18 +2,14 @@
 
 import json
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any
 
-import pytest
 import yaml
 
 from fixtures import workloads
 from fixtures.cluster import Namespace
+from fixtures.tools import Tools, scripts
 
-pytestmark = pytest.mark.timeout(400)
-
-SCRIPTS = Path(__file__).parent / "scripts"
 ACCOUNT = "spark"
 
 MAY_MAKE_EXECUTORS: list[dict[str, Any]] = [
@@ -58,6 +54,9 @@ def driver(image: str, namespace: str) -> dict[str, Any]:
         "spark.executor.instances": "2",
         "spark.executor.cores": "1",
         "spark.executor.memory": "512m",
+        # Little of what a node of two cores has to give: at one CPU each, which is the default,
+        # the second would find no place beside whatever else runs there.
+        "spark.kubernetes.executor.request.cores": "100m",
         "spark.kubernetes.container.image": image,
         "spark.kubernetes.container.image.pullPolicy": "IfNotPresent",
         "spark.kubernetes.namespace": namespace,
@@ -67,6 +66,7 @@ def driver(image: str, namespace: str) -> dict[str, Any]:
         "spark.kubernetes.executor.deleteOnTermination": "false",
         "spark.driver.host": "$(POD_IP)",
         "spark.scheduler.minRegisteredResourcesRatio": "1.0",
+        "spark.scheduler.maxRegisteredResourcesWaitingTime": "200s",  # else it begins with one
         "spark.ui.enabled": "false",
     }
     words = [word for name, value in conf.items() for word in ("--conf", f"{name}={value}")]
@@ -87,34 +87,33 @@ def driver(image: str, namespace: str) -> dict[str, Any]:
             {"name": "SPARK_DRIVER_BIND_ADDRESS", "value": "$(POD_IP)"},
         ],
         volumeMounts=[{"name": "scripts", "mountPath": "/scripts"}],
+        resources={"requests": {"cpu": "100m"}},
     )
     spec = workloads.pod(
         runs,
-        volumes=[{"name": "scripts", "configMap": {"name": "scripts"}}],
+        volumes=[{"name": "scripts", "configMap": {"name": "spark"}}],
         serviceAccountName=ACCOUNT,
     )
     return workloads.job("count", {**spec, "automountServiceAccountToken": True})
 
 
 def test_two_executor_pods_read_the_outbox(namespace: Namespace, images: Mapping[str, str]) -> None:
-    scripts = {path.name: path.read_text() for path in SCRIPTS.glob("*.py")}
     namespace.apply(
         *workloads.postgres(images["postgres"]),
         *MAY_MAKE_EXECUTORS,
         workloads.config_map(
-            "scripts", {**scripts, "executor.yaml": executor_template(images["spark"])}
+            "spark", {**scripts(), "executor.yaml": executor_template(images["spark"])}
         ),
     )
+    tools = Tools(namespace, images["relay"])
     namespace.wait_for_rollout("postgres")
     migrate = workloads.container(
         "main", images["relay"], args=["migrate"], env=[workloads.DSN_FROM_SECRET]
     )
     namespace.apply(workloads.job("migrate", workloads.pod(migrate)))
     namespace.wait_for_job("migrate")
-    namespace.apply(
-        workloads.job("emit", workloads.script_pod(images["relay"], "emit.py", "3000", "10", "0"))
-    )
-    namespace.wait_for_job("emit", 60)
+    tools.wait()
+    tools.finish(tools.start("emit.py", 3000, 10, 0, dsn=workloads.DSN, kafka=workloads.KAFKA), 60)
 
     namespace.apply(driver(images["spark"], namespace.name))
     namespace.wait_for_job("count", 240)

@@ -40,8 +40,9 @@ def test_each_gets_its_own_while_the_other_is_paused(shop: Shop) -> None:
 
     arrived = shop.arrived(2 * EACH, topic=orders)
     assert arrived["missing"] == arrived["disorder"] == 0
-    shop.namespace.wait(lambda: pending(shop, "bills") == 2 * EACH, 30, "what waits for bills")
-    shop.namespace.wait(lambda: pending(shop, "orders") == 0, 30, "nothing waits for orders")
+    shop.namespace.wait(lambda: pending(shop, "bills") == 2 * EACH, 60, "what waits for bills")
+    shop.namespace.wait(lambda: pending(shop, "orders") == 0, 60, "nothing waits for orders")
+    shop.wait_published(2 * EACH)
     first, second = (f"{shop.namespace.name}/{name}" for name in ("bills", "orders"))
     done = [
         f"{second}|customer.moved|PUBLISHED|{orders}|{EACH}",

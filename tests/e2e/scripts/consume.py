@@ -8,6 +8,7 @@ import json
 import os
 import sys
 import time
+import uuid
 
 from confluent_kafka import Consumer
 
@@ -15,9 +16,9 @@ topic, count, seconds = sys.argv[1], int(sys.argv[2]), float(sys.argv[3])
 consumer = Consumer(
     {
         "bootstrap.servers": os.environ["OUTBOX_KAFKA"],
-        "group.id": "check",
+        "group.id": f"check-{uuid.uuid4()}",  # alone: another would take half of the partitions
         "auto.offset.reset": "earliest",
-        "enable.auto.commit": False,  # the next one reads from the beginning, too
+        "enable.auto.commit": False,
     }
 )
 consumer.subscribe([topic])
