@@ -59,7 +59,7 @@ def test_takers_that_are_killed_change_nothing(outbox: Outbox, ordering: str) ->
                 ).fetchall()
                 killed += len(found)
 
-    killer = threading.Thread(target=kill)
+    killer = threading.Thread(target=kill, daemon=True)
     killer.start()
     try:
         progress = bulk.run(takers=4)
@@ -109,7 +109,7 @@ def test_the_ledger_is_the_last_line_of_defence(outbox: Outbox) -> None:
             except Exception as error:
                 taken.append(error)
 
-        thread = threading.Thread(target=take)
+        thread = threading.Thread(target=take, daemon=True)
         thread.start()
         waiting = "SELECT count(*) FROM pg_locks WHERE NOT granted"
         wait_until(lambda: outbox.value(waiting) > 0, 10, "the second to wait for the first")
@@ -126,7 +126,7 @@ def test_replays_that_overlap_bring_each_event_back_at_most_once_each(
     relay = ended(outbox, 2000, ordering)
     witness = Witness(outbox)
     bulks = [Bulk(outbox, f"r{n}", select=PUBLISHED) for n in range(3)]
-    threads = [threading.Thread(target=b.run, args=(2,)) for b in bulks]
+    threads = [threading.Thread(target=b.run, args=(2,), daemon=True) for b in bulks]
     for thread in threads:
         thread.start()
     while any(t.is_alive() for t in threads):
@@ -169,7 +169,7 @@ def test_two_drivers_plan_once(outbox: Outbox) -> None:
             asked = replay_settings(select=PUBLISHED)
             found.append(replays.plan(conn, asked, replays.begin(conn, asked)))
 
-    threads = [threading.Thread(target=drive) for _ in range(4)]
+    threads = [threading.Thread(target=drive, daemon=True) for _ in range(4)]
     for thread in threads:
         thread.start()
     for thread in threads:
