@@ -93,7 +93,8 @@ def plain(shop: Shop, kind: str, name: str) -> Any:
     kept = ("name", "labels", "annotations", "generation")
     found["metadata"] = {k: v for k, v in found["metadata"].items() if k in kept}
     text = json.dumps(found, sort_keys=True).replace(name, "NAME")
-    return json.loads(re.sub(r'"outbox.dev/config": "\w+"', '"outbox.dev/config": ""', text))
+    digests = r'("outbox.dev/(config|applied)"): "\w+"'
+    return json.loads(re.sub(digests, r'\1: ""', text))
 
 
 def test_a_new_one_finishes_what_the_dead_one_began(
