@@ -137,6 +137,37 @@ def test_oo_18_a_claim_is_in_seq_order_within_each_key(outbox: Outbox, ordered: 
     assert len(claims) == 60
 
 
+def test_em_18_an_event_of_a_younger_transaction_is_not_left_out_of_a_claim_that_began_before_it(
+    outbox: Outbox, ordered: int
+) -> None:
+    """The relay's transaction is older than the first event's and younger than the second's, and
+    looks when both are committed."""
+    holder = Holder(outbox, ordered)
+    older, younger = outbox.connect(), outbox.connect()
+    older.execute("SELECT 1")
+    holder.conn.execute("BEGIN")
+    holder.conn.execute("SELECT 1")
+    first = outbox.insert(younger, ordering_key="k")
+    younger.commit()
+    second = outbox.insert(older, ordering_key="k")
+    older.commit()
+    claims = holder.claim()
+    holder.conn.execute("COMMIT")
+    assert [c.event_id for c in claims] == [str(first), str(second)]
+
+
+def test_em_34_what_is_in_line_is_due_also_when_the_clock_was_set_back(
+    outbox: Outbox, ordered: int
+) -> None:
+    """To the database its available_at lies in the future then, and its key must not go on."""
+    plain = outbox.register("plain")
+    ids = [str(outbox.emit(ordering_key="k")) for _ in range(3)]
+    outbox.sql("UPDATE outbox.delivery SET available_at = now() + interval '1 h' WHERE seq <> 2")
+    assert [c.event_id for c in Holder(outbox, ordered).claim()] == ids
+    assert {c.event_id for c in outbox.claim(plain)} == set(ids)
+    assert outbox.value("SELECT bool_and(available_at <= claimed_at) FROM outbox.delivery")
+
+
 @pytest.mark.parametrize("limit", [1, 3, 5, 100])
 def test_em_18_events_whose_time_has_come_do_not_overtake_what_is_still_in_line(
     outbox: Outbox, ordered: int, limit: int

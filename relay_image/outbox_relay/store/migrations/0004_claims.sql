@@ -229,6 +229,9 @@ END $$;
 -- The claim itself: what was chosen is ours. By address, and with no condition that an index could
 -- serve: with poor statistics the planner would walk that instead. With a `holder` it is a claim in
 -- order. One function, because every function that a row passes through copies it once more.
+-- Who is in line is due, whatever its available_at says: that is when its producer's transaction
+-- began, which may be after ours did, or the clock was set back. Left out, it would be overtaken by
+-- the next of its key. `least`, so that nothing is ever claimed before its available_at.
 CREATE FUNCTION outbox.claim(
     relay integer, owner text, row_limit integer, lease interval, floor bigint,
     suspects boolean, durable boolean, holder bigint DEFAULT NULL,
@@ -263,8 +266,10 @@ BEGIN
     WITH mine AS (
         UPDATE outbox.delivery d SET
             state = 'CLAIMED', hold = 'NONE', attempts = d.attempts + 1, claimed_at = now(),
-            claimed_by = owner, claim_token = fence, lease_until = now() + lease
-         WHERE d.ctid = ANY (chosen) AND d.state = 'PENDING' AND d.available_at <= now()
+            claimed_by = owner, claim_token = fence, lease_until = now() + lease,
+            available_at = least(d.available_at, now())
+         WHERE d.ctid = ANY (chosen) AND d.state = 'PENDING'
+           AND (d.hold = 'NONE' OR d.available_at <= now())
         RETURNING d.seq, d.attempts, d.attempts_base, d.crashes, d.lane)
     SELECT d.seq, fence, now(), d.attempts, d.attempts_base, d.crashes, d.lane,
            e.event_id::text, e.event_type, e.payload, e.content_type, e.headers::text,
