@@ -117,12 +117,12 @@ CHORES = """
            EXISTS (SELECT 1 FROM outbox.relay WHERE id = %(relay)s AND retirement IS NOT NULL)
 """
 
-# The payload stays where it is: nobody publishes from here.
+# The payload stays where it is, and what else only a publisher needs.
 OVERDUE = """
     SELECT d.seq, d.claim_token, now(), d.attempts, d.attempts_base, d.crashes, d.lane,
            e.event_id::text, e.event_type, ''::bytea, e.content_type, NULL, NULL,
            e.partition_key, e.ordering_key, e.tenant_id, e.correlation_id, e.causation_id::text,
-           e.idempotency_key, e.aggregate_type, e.aggregate_id, e.occurred_at, e.created_at,
+           e.idempotency_key, e.aggregate_type, e.aggregate_id, NULL, e.created_at,
            e.max_attempts, NULL
       FROM outbox.delivery d JOIN outbox.event e ON e.seq = d.seq
      WHERE d.relay_id = %s AND d.state = 'CLAIMED'
@@ -173,14 +173,15 @@ class Deliveries:
             ends = [] if done is None else self._send_finish(done)
             if wanted is not None:
                 claimed = self._send_claim(wanted, holder, durable=done is not None)
-        for cursor in ends:
-            lost.extend(seq for (seq,) in cursor)
-        if wanted is not None:
-            claims = claimed.fetchall()
-            if wanted.mark:
-                row = marked.fetchone()
-                assert row is not None
-                mark = Mark(*row)
+        with translated():
+            for cursor in ends:
+                lost.extend(seq for (seq,) in cursor)
+            if wanted is not None:
+                claims = claimed.fetchall()
+                if wanted.mark:
+                    row = marked.fetchone()
+                    assert row is not None
+                    mark = Mark(*row)
         return Turn(claims, lost, mark)
 
     def _send_finish(self, done: Finished) -> list[Cursor[tuple[Any, ...]]]:

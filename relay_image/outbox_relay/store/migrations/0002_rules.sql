@@ -32,6 +32,11 @@ CREATE FUNCTION outbox.is_headers(headers jsonb) RETURNS boolean
                         ELSE true END)
         ELSE false END $$;
 
+-- A time that the relays' calendar has, in every time zone.
+CREATE FUNCTION outbox.in_calendar(at timestamptz) RETURNS boolean
+    LANGUAGE sql IMMUTABLE STRICT PARALLEL SAFE
+    AS $$ SELECT at >= timestamptz '0001-01-02 00:00+00' AND at < timestamptz '9999-12-31 00:00+00' $$;
+
 -- In the trigger and not in CHECKs, because PostgreSQL parses every CHECK anew for every INSERT
 -- statement: that cost a producer more than storing the row.
 CREATE FUNCTION outbox.event_is_refused(rule text, hint text) RETURNS void LANGUAGE plpgsql AS $$
@@ -56,6 +61,11 @@ BEGIN
     END IF;
     IF NEW.metadata IS NOT NULL AND jsonb_typeof(NEW.metadata) <> 'object' THEN
         PERFORM outbox.event_is_refused('metadata is not a JSON object', 'For example {"source": "api"}.');
+    END IF;
+    IF NEW.occurred_at IS NOT NULL AND NOT outbox.in_calendar(NEW.occurred_at) THEN
+        PERFORM outbox.event_is_refused(
+            'occurred_at is not within the years 1 to 9999',
+            'No consumer could read it; leave it out where the time is not known.');
     END IF;
     IF NEW.max_attempts < 1 THEN
         PERFORM outbox.event_is_refused('max_attempts is less than 1', 'Leave it out for the relay''s.');

@@ -275,7 +275,8 @@ BEGIN
            e.event_id::text, e.event_type, e.payload, e.content_type, e.headers::text,
            e.metadata->>'traceparent', e.partition_key, e.ordering_key, e.tenant_id,
            e.correlation_id, e.causation_id::text, e.idempotency_key, e.aggregate_type,
-           e.aggregate_id, e.occurred_at, e.created_at, e.max_attempts, line_from
+           e.aggregate_id, CASE WHEN outbox.in_calendar(e.occurred_at) THEN e.occurred_at END,
+           e.created_at, e.max_attempts, line_from
       FROM mine d JOIN outbox.event e ON e.seq = d.seq;
 END $$;
 
