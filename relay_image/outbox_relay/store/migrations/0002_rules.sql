@@ -16,6 +16,12 @@ CREATE FUNCTION outbox.lane_of(key_hash bigint, seq bigint) RETURNS smallint
     LANGUAGE sql IMMUTABLE PARALLEL SAFE
     AS $$ SELECT (coalesce(key_hash, seq) & 63)::smallint $$;
 
+-- What an event weighs in a relay's memory: headers as the text that a claim brings, because on disk
+-- they may be compressed to a hundredth of it.
+CREATE FUNCTION outbox.bytes_of(payload bytea, headers jsonb) RETURNS integer
+    LANGUAGE sql IMMUTABLE PARALLEL SAFE
+    AS $$ SELECT octet_length(payload) + coalesce(octet_length(headers::text), 0) $$;
+
 -- An event arrives ---------------------------------------------------------------------------
 
 CREATE FUNCTION outbox.is_headers(headers jsonb) RETURNS boolean
@@ -137,7 +143,7 @@ DECLARE
 BEGIN
     WITH served AS (
         INSERT INTO outbox.delivery (relay_id, seq, bytes, key_hash, lane, hold, available_at)
-        SELECT r.id, e.seq, octet_length(e.payload),
+        SELECT r.id, e.seq, outbox.bytes_of(e.payload, e.headers),
                CASE r.ordering WHEN 'Key' THEN outbox.key_hash(e.ordering_key) END,
                CASE r.ordering WHEN 'Key'
                     THEN outbox.lane_of(outbox.key_hash(e.ordering_key), e.seq) ELSE -1 END,

@@ -81,7 +81,7 @@ BEGIN
         RETURN 0;
     END IF;
     INSERT INTO outbox.delivery (relay_id, seq, bytes, key_hash, lane, hold, available_at)
-    SELECT r.id, e.seq, octet_length(e.payload),
+    SELECT r.id, e.seq, outbox.bytes_of(e.payload, e.headers),
            CASE r.ordering WHEN 'Key' THEN outbox.key_hash(e.ordering_key) END,
            CASE r.ordering WHEN 'Key'
                 THEN outbox.lane_of(outbox.key_hash(e.ordering_key), e.seq) ELSE -1 END,

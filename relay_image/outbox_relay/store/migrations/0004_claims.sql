@@ -13,8 +13,8 @@ CREATE TYPE outbox.claimed AS (
     line_from bigint  -- the smallest seq that was in line; for the caller's watermark
 );
 
--- A claim takes at most so many bytes of payload, or one event: a relay's memory is bounded,
--- whatever waits.
+-- A claim takes at most so many bytes of payload and headers, or one event: a relay's memory is
+-- bounded, whatever waits.
 CREATE FUNCTION outbox.bytes_per_claim() RETURNS integer
     LANGUAGE sql IMMUTABLE PARALLEL SAFE AS $$ SELECT 8 * 1024 * 1024 $$;
 
