@@ -14,6 +14,7 @@ from fixtures.relays import Broker, RunRelay
 from outbox_relay.model.attempt import Acked, Error, ErrorClass, Refused
 from outbox_relay.model.event import Claim
 from outbox_relay.model.lifecycle import Hold, State
+from outbox_relay.store.deliveries import Wanted
 from outbox_relay.store.lanes import LANES
 from outbox_relay.worker.reaper import Reaper
 from services import wait_until
@@ -296,7 +297,7 @@ def test_oo_41_a_holder_that_stopped_answering_loses_everything_at_once(
     assert report.reaped == 3
     assert dead.claim() == []  # its holder row is gone: nothing is claimed from lost lanes
     assert outbox.publish(ordered, claimed) == [c.seq for c in claimed]
-    heir.lanes = heir._lanes.acquire(heir.token, LANES)
+    heir.lanes = heir.lanes_of_relay.acquire(heir.token, LANES)
     assert len(heir.lanes) == LANES
     sent: list[str] = []
     for turn in range(20):
@@ -342,7 +343,7 @@ def test_a_lane_with_claims_of_an_unordered_past_is_not_given_out(outbox: Outbox
     holder = Holder(outbox, relay)
     assert len(holder.lanes) == LANES - 1
     outbox.publish(relay, claims)
-    assert len(holder._lanes.acquire(holder.token, LANES)) == 1
+    assert len(holder.lanes_of_relay.acquire(holder.token, LANES)) == 1
 
 
 @pytest.mark.parametrize("gapless", [True, False])
@@ -435,6 +436,15 @@ def test_em_18_an_event_from_before_the_registration_is_not_overtaken(outbox: Ou
     assert sent == [str(first), str(second)]
 
 
+def recovered(holder: Holder) -> int:
+    """As a worker does when its connection was lost: how many claims were given back."""
+    fresh = holder.lanes_of_relay.fence(holder.token)
+    assert fresh is not None
+    holder.token = fresh
+    deliveries = holder.outbox.deliveries(holder.relay, conn=holder.conn)
+    return deliveries.recover(fresh, holder.lanes, known=[])
+
+
 def test_oo_41_a_claim_whose_answer_was_lost_is_given_back_before_the_key_goes_on(
     outbox: Outbox, ordered: int
 ) -> None:
@@ -442,10 +452,58 @@ def test_oo_41_a_claim_whose_answer_was_lost_is_given_back_before_the_key_goes_o
     first = str(outbox.emit(ordering_key="k"))
     assert [c.event_id for c in holder.claim()] == [first]  # and nobody hears of it
     second = str(outbox.emit(ordering_key="k"))
-    deliveries = outbox.deliveries(ordered, conn=holder.conn)
-    assert deliveries.recover(holder.token, holder.lanes, known=[]) == 1
+    assert recovered(holder) == 1
     assert [c.event_id for c in holder.claim()] == [first, second]
     assert outbox.event(first)["attempts_in_budget"] == 1
+
+
+def test_oo_41_a_claim_that_is_still_being_committed_is_waited_for(
+    outbox: Outbox, ordered: int
+) -> None:
+    """The connection is gone, and the backend has not noticed."""
+    holder = Holder(outbox, ordered)
+    first = str(outbox.emit(ordering_key="k"))
+    lost = holder.conn
+    lost.execute("BEGIN")
+    assert [c.event_id for c in holder.claim()] == [first]
+    second = str(outbox.emit(ordering_key="k"))
+    holder.reconnect()
+    given_back: list[int] = []
+    thread = threading.Thread(target=lambda: given_back.append(recovered(holder)))
+    thread.start()
+    wait_until(
+        lambda: given_back or outbox.value("SELECT count(*) FROM pg_locks WHERE NOT granted") > 0,
+        10,
+        "the recovery waits",
+    )
+    assert given_back == []
+    lost.execute("COMMIT")
+    thread.join()
+    assert given_back == [1]
+    assert [c.event_id for c in holder.claim()] == [first, second]
+
+
+def test_oo_41_a_claim_that_comes_after_its_recovery_takes_nothing(
+    outbox: Outbox, ordered: int
+) -> None:
+    """The server had received it and was busy with what came before."""
+    holder = Holder(outbox, ordered)
+    first = str(outbox.emit(ordering_key="k"))
+    lost = holder.conn
+    late = Wanted(limit=10, lanes=holder.lanes, floor=0, lane_limit=10)
+    old_token = holder.token
+    holder.reconnect()
+    assert recovered(holder) == 0
+    assert outbox.deliveries(ordered, conn=lost).turn(None, late, old_token).claims == []
+    assert [c.event_id for c in holder.claim()] == [first]
+
+
+def test_oo_41_who_was_taken_over_has_nothing_to_recover(outbox: Outbox, ordered: int) -> None:
+    holder = Holder(outbox, ordered)
+    holder.expire()
+    Reaper(outbox.conn, ordered, relay_settings(ordering="Key")).reap()
+    assert holder.lanes_of_relay.fence(holder.token) is None
+    assert outbox.value("SELECT count(*) FROM outbox.lane WHERE token IS NOT NULL") == 0
 
 
 def test_oo_41_what_another_holder_has_is_not_given_back(outbox: Outbox, ordered: int) -> None:

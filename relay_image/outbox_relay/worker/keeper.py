@@ -112,31 +112,33 @@ class Keeper:
             context.crew.hint()
 
     def _renew_lanes(self) -> None:
-        context = self._context
-        holder = context.crew.holder
-        if holder is None or self._lanes().renew(holder):
-            return
+        with self._context.crew.steady() as holder:
+            if holder is None or self._lanes().renew(holder):
+                return
         # We were silent for longer than the lease, and others have what was ours.
         log.warning("our lanes were taken over; starting again", extra={"happening": "lanes_lost"})
         self.join()
 
     def _balance(self) -> None:
         context = self._context
-        holder = context.crew.holder
-        if holder is None:
+        if context.crew.holder is None:
             return
         lanes = self._lanes()
         shares = lanes.shares()
         mine = context.crew.lanes
         if len(mine) < shares.fair and shares.free:
-            won = lanes.acquire(holder, shares.fair - len(mine))
-            context.crew.add(won)
+            with context.crew.steady() as holder:
+                assert holder is not None
+                won = lanes.acquire(holder, shares.fair - len(mine))
+                context.crew.add(won)
             if won:
                 context.crew.hint()
         elif len(mine) > shares.fair:
             surplus = mine[shares.fair :]
             if context.crew.remove(surplus, timeout=self._lease / 6):
-                lanes.let_go(holder, surplus)
+                with context.crew.steady() as holder:
+                    assert holder is not None
+                    lanes.let_go(holder, surplus)
             else:  # still in flight: ours until a later round
                 context.crew.add(surplus)
         self._hungry = len(context.crew.lanes) < shares.fair

@@ -20,6 +20,7 @@ from outbox_relay.model.lifecycle import State
 from outbox_relay.model.retry import judge
 from outbox_relay.store.connection import Connection
 from outbox_relay.store.deliveries import Deliveries, Finished, Turn, Wanted
+from outbox_relay.store.lanes import Lanes
 from outbox_relay.worker.breaker import BreakerState
 from outbox_relay.worker.context import Context
 from outbox_relay.worker.polling import Pace, Share
@@ -157,11 +158,18 @@ class Worker:
 
     def _recover(self, share: Share) -> None:
         """The connection was lost while we claimed: what we claimed, we do not know. Before
-        anything else is done with those lanes, it is given back."""
+        anything else is done with those lanes, it is given back. The backend may not have noticed,
+        and claim even now: so first it is shut out."""
         assert share.holder is not None
         done = self._done
         known = [] if done is None else [*done.published, *(v.seq for v in done.failed)]
-        self._deliveries().recover(share.holder, share.lanes, known)
+        deliveries = self._deliveries()
+        assert self._conn is not None
+        settings = self._context.settings
+        lanes = Lanes(self._conn, self._context.relay, settings.owner, settings.lease)
+        holder = self._context.crew.fenced(share.holder, lanes.fence)
+        if holder is not None:
+            deliveries.recover(holder, share.lanes, known)
         self._in_doubt = None
 
     def _deliveries(self) -> Deliveries:
