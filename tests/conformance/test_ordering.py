@@ -436,6 +436,19 @@ def test_em_18_an_event_from_before_the_registration_is_not_overtaken(outbox: Ou
     assert sent == [str(first), str(second)]
 
 
+def test_em_18_what_nobody_wants_holds_up_no_relay_that_was_asked_before(
+    outbox: Outbox,
+) -> None:
+    """Another relay registers: only it may want what nobody wanted."""
+    relay = outbox.register(event_types=["a.*"], ordering="Key")
+    holder = Holder(outbox, relay)
+    for _ in range(20):
+        outbox.insert(event_type="b.c", ordering_key="k")
+    outbox.register("other", event_types=["c.*"])
+    wanted = outbox.insert(event_type="a.b", ordering_key="k")
+    assert [c.event_id for c in holder.claim(limit=5)] == [str(wanted)]
+
+
 def recovered(holder: Holder) -> int:
     """As a worker does when its connection was lost: how many claims were given back."""
     fresh = holder.lanes_of_relay.fence(holder.token)

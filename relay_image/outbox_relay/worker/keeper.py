@@ -20,7 +20,8 @@ from outbox_relay.worker.reaper import Reaper
 log = logging.getLogger("outbox.keeper")
 
 BALANCE_EVERY = 1.0
-ROUTE_CHUNK = 1000
+ROUTE_CHUNK = 5000
+"""Some 50 ms: between two of them leases are renewed."""
 SHORTEST_REAP = 0.5
 IDLE_CHORES = 30.0
 RETIRED = (
@@ -35,6 +36,7 @@ class Keeper:
         self._conn: Connection | None = None
         self._lease = context.settings.lease.total_seconds()
         self._due = {"renew": 0.0, "balance": 0.0, "chores": 0.0}
+        self._routing = False  # there is more to route than fitted into one step
         self._hungry = False  # fewer lanes than our share: somebody is about to let go of some
 
     def run(self, until: threading.Event) -> None:
@@ -44,6 +46,7 @@ class Keeper:
                 self._round()
             except StoreError as error:
                 self._context.health.trouble("store", error)
+                self._routing = False
                 self.close()
             until.wait(self._nap())
 
@@ -67,6 +70,8 @@ class Keeper:
             self._conn = None
 
     def _nap(self) -> float:
+        if self._routing:
+            return 0.0
         step = BALANCE_EVERY if self._is_lively() else self._lease / 6
         return min(step, self._lease / 6)
 
@@ -91,6 +96,8 @@ class Keeper:
         if now >= self._due["chores"]:
             self._due["chores"] = now + max(SHORTEST_REAP, min(self._lease / 2, IDLE_CHORES))
             self._chores()
+        elif self._routing:
+            self._route()
 
     def _chores(self) -> None:
         context = self._context
@@ -106,9 +113,14 @@ class Keeper:
             self._deliveries().relane()
             context.crew.hint()
         if found.unmatched_events:
-            while route_unmatched(self._connection(), ROUTE_CHUNK) == ROUTE_CHUNK:
-                if context.stopping.is_set():
-                    return
+            self._route()
+
+    def _route(self) -> None:
+        """One step: with many events that nobody wants there are many, and leases do not wait."""
+        context = self._context
+        looked_at = route_unmatched(self._connection(), ROUTE_CHUNK)
+        self._routing = looked_at == ROUTE_CHUNK and not context.stopping.is_set()
+        if not self._routing:
             context.crew.hint()
 
     def _renew_lanes(self) -> None:

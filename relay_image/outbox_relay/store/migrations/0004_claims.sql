@@ -135,10 +135,11 @@ BEGIN
                             LIMIT 1) l) THEN
         RETURN;  -- a look that finds nothing writes nothing
     END IF;
-    -- An event that was inserted before we registered comes before the later ones of its key.
+    -- An event that was inserted before we registered comes before the later ones of its key. Not so
+    -- what waits for others who registered since: us it was offered to.
     IF EXISTS (SELECT 1 FROM outbox.unmatched u
-                WHERE u.version < (SELECT max(r.version) FROM outbox.relay r)) THEN
-        PERFORM outbox.route_unmatched(row_limit);
+                WHERE u.version < (SELECT r.version FROM outbox.relay r WHERE r.id = relay)) THEN
+        PERFORM outbox.route_unmatched(greatest(row_limit, 5000));
         RETURN;
     END IF;
     -- Before anything is chosen: whoever changes a key by hand locks this row too, so that what we
@@ -215,7 +216,7 @@ BEGIN
       FROM judged j
      -- again, in the same view of the database in which the candidates were found
      WHERE NOT EXISTS (SELECT 1 FROM outbox.unmatched u
-                        WHERE u.version < (SELECT max(r.version) FROM outbox.relay r));
+                        WHERE u.version < (SELECT r.version FROM outbox.relay r WHERE r.id = relay));
     IF behind IS NOT NULL THEN  -- out of the line, so that nobody steps over them again and again
         UPDATE outbox.delivery d SET hold = 'KEY'
          WHERE d.ctid = ANY (behind) AND d.state = 'PENDING';
