@@ -14,6 +14,8 @@ from fixtures.relays import Broker, RunRelay
 from outbox_relay.model.attempt import Acked, Error, ErrorClass, Refused
 from outbox_relay.model.event import Claim
 from outbox_relay.model.lifecycle import Hold, State
+from outbox_relay.store import relays
+from outbox_relay.store.connection import connect
 from outbox_relay.store.deliveries import Wanted
 from outbox_relay.store.lanes import LANES
 from outbox_relay.worker.reaper import Reaper
@@ -333,6 +335,44 @@ def test_switching_the_order_on_and_off_keeps_every_event(outbox: Outbox) -> Non
     rest = outbox.claim(relay)
     assert len(half) + len(rest) == 40
     assert outbox.publish(relay, rest) == []
+
+
+def test_switching_the_order_takes_as_long_as_it_takes_and_says_so(
+    outbox: Outbox, caplog: pytest.LogCaptureFixture
+) -> None:
+    """With a large backlog that is longer than any statement may otherwise take."""
+    relay = outbox.register()
+    outbox.emit(ordering_key="k")
+    found: list[int] = []
+    blocker = outbox.connect()
+    blocker.execute("SELECT 1 FROM outbox.delivery FOR UPDATE")
+
+    def register() -> None:
+        with connect(outbox.dsn, "test", statement_timeout=0.2) as conn:
+            found.append(relays.register(conn, relay_settings(name="relay", ordering="Key")))
+            (timeout,) = conn.execute("SHOW statement_timeout").fetchone() or ("",)
+            assert timeout == "200ms"
+
+    with caplog.at_level("INFO"):
+        thread = threading.Thread(target=register)
+        thread.start()
+        thread.join(1)
+        assert thread.is_alive()
+        blocker.commit()
+        thread.join(20)
+    assert found == [relay]
+    assert "from None to Key" in caplog.text
+    assert outbox.value("SELECT lane >= 0 FROM outbox.delivery")
+
+
+def test_what_came_in_during_a_switch_changes_lanes_in_steps(outbox: Outbox) -> None:
+    relay = outbox.register()
+    for _ in range(5):
+        outbox.emit(ordering_key="k")
+    outbox.sql("UPDATE outbox.relay SET ordering = 'Key'")
+    deliveries = outbox.deliveries(relay)
+    assert [deliveries.relane(2) for _ in range(4)] == [2, 2, 1, 0]
+    assert outbox.value("SELECT bool_and(lane >= 0) FROM outbox.delivery")
 
 
 def test_a_lane_with_claims_of_an_unordered_past_is_not_given_out(outbox: Outbox) -> None:

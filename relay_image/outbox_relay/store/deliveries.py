@@ -276,9 +276,12 @@ class Deliveries:
         assert row is not None
         return Chores(*row)
 
-    def relane(self) -> int:
+    def relane(self, limit: int) -> int:
+        """Put what came in during a change of `ordering` where it belongs; how many there were."""
         with translated():
-            row = self._conn.execute("SELECT outbox.relane(%s)", (self._relay,)).fetchone()
+            row = self._conn.execute(
+                "SELECT outbox.relane(%s, %s)", (self._relay, limit)
+            ).fetchone()
         assert row is not None
         return int(row[0])
 

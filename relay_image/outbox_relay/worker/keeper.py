@@ -22,6 +22,7 @@ log = logging.getLogger("outbox.keeper")
 BALANCE_EVERY = 1.0
 ROUTE_CHUNK = 5000
 """Some 50 ms: between two of them leases are renewed."""
+RELANE_CHUNK = 5000
 SHORTEST_REAP = 0.5
 IDLE_CHORES = 30.0
 RETIRED = (
@@ -70,7 +71,7 @@ class Keeper:
             self._conn = None
 
     def _nap(self) -> float:
-        if self._routing:
+        if self._routing or not self._due["chores"]:
             return 0.0
         step = BALANCE_EVERY if self._is_lively() else self._lease / 6
         return min(step, self._lease / 6)
@@ -110,7 +111,8 @@ class Keeper:
             context.metrics.dead.inc(report.dead)
             context.crew.hint()
         if found.wrong_lanes:
-            self._deliveries().relane()
+            if self._deliveries().relane(RELANE_CHUNK) == RELANE_CHUNK:
+                self._due["chores"] = 0.0  # there are more: at once, but after what must not wait
             context.crew.hint()
         if found.unmatched_events:
             self._route()

@@ -9,22 +9,39 @@ CREATE FUNCTION outbox.like_patterns(event_types text[]) RETURNS text[]
 
 -- What waits belongs into other lanes when a relay's ordering changes: `hold` is TIME for what was
 -- in line, because its seq may lie below the watermark of a relay that is running. Also run now and
--- then, for a transaction that began before the change and was committed after it.
-CREATE FUNCTION outbox.relane(relay integer) RETURNS integer LANGUAGE plpgsql AS $$
+-- then, so many at a time, for transactions that began before the change and were committed after it.
+CREATE FUNCTION outbox.relane(relay integer, row_limit integer DEFAULT NULL) RETURNS integer
+    LANGUAGE plpgsql AS $$
 DECLARE
-    moved integer;
+    ordered boolean := (SELECT r.ordering = 'Key' FROM outbox.relay r WHERE r.id = relay);
+    low smallint := CASE WHEN ordered THEN -1 ELSE 0 END;
+    high smallint := CASE WHEN ordered THEN -1 ELSE 32767 END;
+    wrong tid[];
 BEGIN
+    IF row_limit IS NULL THEN
+        SELECT array_agg(w.ctid) INTO wrong FROM (
+            SELECT d.ctid FROM outbox.delivery d
+             WHERE d.relay_id = relay AND d.state <> 'PUBLISHED' AND d.lane BETWEEN low AND high
+               FOR UPDATE) w;
+    ELSE  -- they came as new ones do: so these two indexes have them all
+        wrong := ARRAY(SELECT d.ctid FROM outbox.delivery d
+                        WHERE d.relay_id = relay AND d.state = 'PENDING' AND d.hold = 'NONE'
+                          AND d.lane BETWEEN low AND high
+                        LIMIT row_limit FOR UPDATE SKIP LOCKED);
+        wrong := wrong || ARRAY(SELECT d.ctid FROM outbox.delivery d
+                                 WHERE d.relay_id = relay AND d.state = 'PENDING'
+                                   AND d.hold IN ('TIME', 'SUSPECT') AND d.lane BETWEEN low AND high
+                                 LIMIT row_limit - cardinality(wrong) FOR UPDATE SKIP LOCKED);
+    END IF;
     UPDATE outbox.delivery d SET
-        key_hash = CASE r.ordering WHEN 'Key' THEN outbox.key_hash(e.ordering_key) END,
-        lane = CASE r.ordering WHEN 'Key'
+        key_hash = CASE WHEN ordered THEN outbox.key_hash(e.ordering_key) END,
+        lane = CASE WHEN ordered
                     THEN outbox.lane_of(outbox.key_hash(e.ordering_key), d.seq) ELSE -1 END,
         hold = CASE WHEN d.hold IN ('NONE', 'KEY') AND d.state = 'PENDING' THEN 'TIME'
                     WHEN d.hold = 'DEAD' THEN 'NONE' ELSE d.hold END
-      FROM outbox.event e, outbox.relay r
-     WHERE r.id = relay AND d.relay_id = r.id AND e.seq = d.seq AND d.state <> 'PUBLISHED'
-       AND (d.lane < 0) = (r.ordering = 'Key');
-    GET DIAGNOSTICS moved = ROW_COUNT;
-    RETURN moved;
+      FROM outbox.event e
+     WHERE d.ctid = ANY (wrong) AND e.seq = d.seq;
+    RETURN coalesce(cardinality(wrong), 0);
 END $$;
 
 -- Idempotent. A new or changed subscription gets the next version, drawn and committed under one
