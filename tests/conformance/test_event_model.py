@@ -378,6 +378,26 @@ def test_ce_02_lc_39_nothing_is_deleted_not_even_by_a_superuser(
     assert outbox.event(event_id)["state"] == "PENDING"
 
 
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "DELETE FROM outbox.unmatched",
+        "TRUNCATE outbox.unmatched",
+        "UPDATE outbox.unmatched SET seq = seq + 1",
+    ],
+)
+def test_lc_39_what_nobody_wants_yet_is_kept_for_who_will(outbox: Outbox, statement: str) -> None:
+    event_id = outbox.emit()
+    for role in ("outbox_relay", "NONE"):
+        outbox.sql(f"SET ROLE {role}")
+        with pytest.raises((pg.RestrictViolation, pg.InsufficientPrivilege)):
+            outbox.sql(statement)
+    relay = outbox.register()
+    outbox.sql("SELECT outbox.route_unmatched(10)")
+    assert [c.event_id for c in outbox.claim(relay)] == [str(event_id)]
+    assert outbox.value("SELECT count(*) FROM outbox.unmatched") == 0
+
+
 def test_em_45_a_whole_life_changes_the_delivery_alone(outbox: Outbox) -> None:
     relay = outbox.register()
     outbox.emit(headers={"a": "1"}, metadata={"b": 2}, ordering_key="k")

@@ -123,6 +123,9 @@ OUR_TRIGGERS = {
     "event_is_not_truncated",
     "relay_is_kept",
     "relay_is_not_truncated",
+    "unmatched_is_kept",
+    "unmatched_is_not_truncated",
+    "unmatched_keeps_its_event",
 }
 
 # Sessions of other databases do not matter to our tables; slots and standbys of any do.

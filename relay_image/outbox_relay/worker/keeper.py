@@ -74,7 +74,7 @@ class Keeper:
         if self._routing or not self._due["chores"]:
             return 0.0
         step = BALANCE_EVERY if self._is_lively() else self._lease / 6
-        return min(step, self._lease / 6)
+        return min(step, self._lease / 6, IDLE_CHORES)
 
     def _is_lively(self) -> bool:
         """Is it worth a look every second whether lanes should move?"""

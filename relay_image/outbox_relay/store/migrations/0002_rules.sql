@@ -281,6 +281,30 @@ ALTER TABLE outbox.delivery ENABLE ALWAYS TRIGGER delivery_keeps_its_past;
 ALTER TABLE outbox.delivery ENABLE ALWAYS TRIGGER delivery_is_kept;
 ALTER TABLE outbox.delivery ENABLE ALWAYS TRIGGER delivery_is_not_truncated;
 
+-- What nobody wanted is kept until somebody has it --------------------------------------------
+
+CREATE FUNCTION outbox.unmatched_is_kept() RETURNS trigger LANGUAGE plpgsql AS $$
+BEGIN
+    IF TG_OP = 'DELETE' AND EXISTS (
+        SELECT 1 FROM outbox.relay r JOIN outbox.delivery d ON d.relay_id = r.id AND d.seq = OLD.seq)
+    THEN
+        RETURN OLD;
+    END IF;
+    RAISE EXCEPTION 'outbox: % of outbox.unmatched is not allowed: no relay would ever get the event',
+        TG_OP USING ERRCODE = 'restrict_violation',
+        HINT = 'It goes when a relay that wants the event has registered.';
+END $$;
+CREATE TRIGGER unmatched_is_kept BEFORE DELETE ON outbox.unmatched
+    FOR EACH ROW EXECUTE FUNCTION outbox.unmatched_is_kept();
+CREATE TRIGGER unmatched_keeps_its_event BEFORE UPDATE ON outbox.unmatched
+    FOR EACH ROW WHEN (NEW.seq <> OLD.seq OR NEW.version < OLD.version)
+    EXECUTE FUNCTION outbox.unmatched_is_kept();
+CREATE TRIGGER unmatched_is_not_truncated BEFORE TRUNCATE ON outbox.unmatched
+    FOR EACH STATEMENT EXECUTE FUNCTION outbox.unmatched_is_kept();
+ALTER TABLE outbox.unmatched ENABLE ALWAYS TRIGGER unmatched_is_kept;
+ALTER TABLE outbox.unmatched ENABLE ALWAYS TRIGGER unmatched_keeps_its_event;
+ALTER TABLE outbox.unmatched ENABLE ALWAYS TRIGGER unmatched_is_not_truncated;
+
 -- The audit only grows -----------------------------------------------------------------------
 
 CREATE FUNCTION outbox.audit_only_grows() RETURNS trigger LANGUAGE plpgsql AS $$
