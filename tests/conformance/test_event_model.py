@@ -9,9 +9,11 @@ import psycopg
 import pytest
 from psycopg import errors as pg
 
-from fixtures.outbox import Outbox
+from fixtures.made_settings import relay_settings
+from fixtures.outbox import Holder, Outbox
 from fixtures.relays import Broker, RunRelay
 from outbox_relay.model.lifecycle import State
+from outbox_relay.worker.reaper import Reaper
 from services import wait_until
 
 pytestmark = pytest.mark.pg
@@ -376,6 +378,26 @@ def test_ce_02_lc_39_nothing_is_deleted_not_even_by_a_superuser(
     assert outbox.event(event_id)["state"] == "PENDING"
 
 
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "DELETE FROM outbox.unmatched",
+        "TRUNCATE outbox.unmatched",
+        "UPDATE outbox.unmatched SET seq = seq + 1",
+    ],
+)
+def test_lc_39_what_nobody_wants_yet_is_kept_for_who_will(outbox: Outbox, statement: str) -> None:
+    event_id = outbox.emit()
+    for role in ("outbox_relay", "NONE"):
+        outbox.sql(f"SET ROLE {role}")
+        with pytest.raises((pg.RestrictViolation, pg.InsufficientPrivilege)):
+            outbox.sql(statement)
+    relay = outbox.register()
+    outbox.sql("SELECT outbox.route_unmatched(10)")
+    assert [c.event_id for c in outbox.claim(relay)] == [str(event_id)]
+    assert outbox.value("SELECT count(*) FROM outbox.unmatched") == 0
+
+
 def test_em_45_a_whole_life_changes_the_delivery_alone(outbox: Outbox) -> None:
     relay = outbox.register()
     outbox.emit(headers={"a": "1"}, metadata={"b": 2}, ordering_key="k")
@@ -464,6 +486,47 @@ def test_ek_11_times_are_instants_whatever_the_sessions_time_zone(outbox: Outbox
     event_id = outbox.emit(occurred_at=moment)
     outbox.sql("SET TimeZone = 'Asia/Kathmandu'")
     assert outbox.event(event_id)["occurred_at"] == moment
+
+
+OUT_OF_THE_CALENDAR = ("infinity", "-infinity", "10000-01-01 00:00+00", "0044-03-15 12:00+00 BC")
+
+
+@pytest.mark.parametrize("when", OUT_OF_THE_CALENDAR)
+def test_ek_11_a_time_that_no_consumer_could_read_is_refused(outbox: Outbox, when: str) -> None:
+    with pytest.raises(pg.CheckViolation, match="occurred_at is not within the years 1 to 9999"):
+        outbox.emit(occurred_at=when)
+
+
+@pytest.mark.parametrize("zone", ["America/Los_Angeles", "Pacific/Kiritimati"])
+@pytest.mark.parametrize("when", ["0001-01-02 00:00+00", "9999-12-30 23:59:59.999999+00"])
+def test_ek_11_the_whole_calendar_is_claimed_in_every_time_zone(
+    outbox: Outbox, zone: str, when: str
+) -> None:
+    relay = outbox.register()
+    outbox.emit(occurred_at=when)
+    outbox.sql("SELECT set_config('timezone', %s, false)", zone)
+    (claim,) = outbox.claim(relay)
+    assert claim.occurred_at is not None
+
+
+@pytest.mark.parametrize("ordering", ["None", "Key"])
+def test_em_56_a_time_that_got_in_all_the_same_stops_neither_claims_nor_the_reaper(
+    outbox: Outbox, ordering: str
+) -> None:
+    relay = outbox.register(ordering=ordering)
+    outbox.sql("ALTER TABLE outbox.event DISABLE TRIGGER event_arrives")
+    for seq, when in enumerate(OUT_OF_THE_CALENDAR, 1):
+        outbox.sql(
+            "INSERT INTO outbox.event (seq, created_at, event_type, payload, occurred_at)"
+            " VALUES (%s, now(), 'a.b', '', %s)",
+            seq,
+            when,
+        )
+    claims = outbox.claim(relay) if ordering == "None" else Holder(outbox, relay).claim()
+    assert [c.occurred_at for c in claims] == [None] * len(OUT_OF_THE_CALENDAR)
+    outbox.sql("UPDATE outbox.delivery SET lease_until = now() - interval '1 s'")
+    report = Reaper(outbox.conn, relay, relay_settings(ordering=ordering)).reap()
+    assert report.reaped == len(OUT_OF_THE_CALENDAR)
 
 
 def test_oo_03_an_event_type_that_looks_like_an_address_is_warned_about(outbox: Outbox) -> None:

@@ -456,3 +456,24 @@ def test_a_claim_is_bounded_in_bytes_and_still_takes_one(outbox: Outbox, orderin
         sizes.append([len(c.payload) for c in claims])
         outbox.publish(relay, claims)
     assert sizes == [[3_000_000] * 3, [3_000_000, 20_000_000], [10]]
+
+
+@pytest.mark.parametrize("ordering", ["None", "Key"])
+@pytest.mark.parametrize("late", [False, True])
+def test_a_claim_is_bounded_in_bytes_of_headers_too(
+    outbox: Outbox, ordering: str, late: bool
+) -> None:
+    """Also where they shrink to little on disk, and for a relay that registered afterwards."""
+    relay = 0 if late else outbox.register(ordering=ordering)
+    for _ in range(5):
+        outbox.emit(payload=b"x", headers={"a": "x" * 3_000_000}, ordering_key="k")
+    if late:
+        relay = outbox.register(ordering=ordering)
+        outbox.sql("SELECT outbox.route_unmatched(100)")
+    holder = Holder(outbox, relay) if ordering == "Key" else None
+    sizes = []
+    for _ in range(2):
+        claims = outbox.claim(relay) if holder is None else holder.claim()
+        sizes.append(len(claims))
+        outbox.publish(relay, claims)
+    assert sizes == [3, 2]

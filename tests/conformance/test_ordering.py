@@ -14,6 +14,9 @@ from fixtures.relays import Broker, RunRelay
 from outbox_relay.model.attempt import Acked, Error, ErrorClass, Refused
 from outbox_relay.model.event import Claim
 from outbox_relay.model.lifecycle import Hold, State
+from outbox_relay.store import relays
+from outbox_relay.store.connection import connect
+from outbox_relay.store.deliveries import Wanted
 from outbox_relay.store.lanes import LANES
 from outbox_relay.worker.reaper import Reaper
 from services import wait_until
@@ -135,6 +138,37 @@ def test_oo_18_a_claim_is_in_seq_order_within_each_key(outbox: Outbox, ordered: 
     claims = Holder(outbox, ordered).claim()
     assert [c.seq for c in claims] == sorted(c.seq for c in claims)
     assert len(claims) == 60
+
+
+def test_em_18_an_event_of_a_younger_transaction_is_not_left_out_of_a_claim_that_began_before_it(
+    outbox: Outbox, ordered: int
+) -> None:
+    """The relay's transaction is older than the first event's and younger than the second's, and
+    looks when both are committed."""
+    holder = Holder(outbox, ordered)
+    older, younger = outbox.connect(), outbox.connect()
+    older.execute("SELECT 1")
+    holder.conn.execute("BEGIN")
+    holder.conn.execute("SELECT 1")
+    first = outbox.insert(younger, ordering_key="k")
+    younger.commit()
+    second = outbox.insert(older, ordering_key="k")
+    older.commit()
+    claims = holder.claim()
+    holder.conn.execute("COMMIT")
+    assert [c.event_id for c in claims] == [str(first), str(second)]
+
+
+def test_em_34_what_is_in_line_is_due_also_when_the_clock_was_set_back(
+    outbox: Outbox, ordered: int
+) -> None:
+    """To the database its available_at lies in the future then, and its key must not go on."""
+    plain = outbox.register("plain")
+    ids = [str(outbox.emit(ordering_key="k")) for _ in range(3)]
+    outbox.sql("UPDATE outbox.delivery SET available_at = now() + interval '1 h' WHERE seq <> 2")
+    assert [c.event_id for c in Holder(outbox, ordered).claim()] == ids
+    assert {c.event_id for c in outbox.claim(plain)} == set(ids)
+    assert outbox.value("SELECT bool_and(available_at <= claimed_at) FROM outbox.delivery")
 
 
 @pytest.mark.parametrize("limit", [1, 3, 5, 100])
@@ -265,7 +299,7 @@ def test_oo_41_a_holder_that_stopped_answering_loses_everything_at_once(
     assert report.reaped == 3
     assert dead.claim() == []  # its holder row is gone: nothing is claimed from lost lanes
     assert outbox.publish(ordered, claimed) == [c.seq for c in claimed]
-    heir.lanes = heir._lanes.acquire(heir.token, LANES)
+    heir.lanes = heir.lanes_of_relay.acquire(heir.token, LANES)
     assert len(heir.lanes) == LANES
     sent: list[str] = []
     for turn in range(20):
@@ -303,6 +337,44 @@ def test_switching_the_order_on_and_off_keeps_every_event(outbox: Outbox) -> Non
     assert outbox.publish(relay, rest) == []
 
 
+def test_switching_the_order_takes_as_long_as_it_takes_and_says_so(
+    outbox: Outbox, caplog: pytest.LogCaptureFixture
+) -> None:
+    """With a large backlog that is longer than any statement may otherwise take."""
+    relay = outbox.register()
+    outbox.emit(ordering_key="k")
+    found: list[int] = []
+    blocker = outbox.connect()
+    blocker.execute("SELECT 1 FROM outbox.delivery FOR UPDATE")
+
+    def register() -> None:
+        with connect(outbox.dsn, "test", statement_timeout=0.2) as conn:
+            found.append(relays.register(conn, relay_settings(name="relay", ordering="Key")))
+            (timeout,) = conn.execute("SHOW statement_timeout").fetchone() or ("",)
+            assert timeout == "200ms"
+
+    with caplog.at_level("INFO"):
+        thread = threading.Thread(target=register)
+        thread.start()
+        thread.join(1)
+        assert thread.is_alive()
+        blocker.commit()
+        thread.join(20)
+    assert found == [relay]
+    assert "from None to Key" in caplog.text
+    assert outbox.value("SELECT lane >= 0 FROM outbox.delivery")
+
+
+def test_what_came_in_during_a_switch_changes_lanes_in_steps(outbox: Outbox) -> None:
+    relay = outbox.register()
+    for _ in range(5):
+        outbox.emit(ordering_key="k")
+    outbox.sql("UPDATE outbox.relay SET ordering = 'Key'")
+    deliveries = outbox.deliveries(relay)
+    assert [deliveries.relane(2) for _ in range(4)] == [2, 2, 1, 0]
+    assert outbox.value("SELECT bool_and(lane >= 0) FROM outbox.delivery")
+
+
 def test_a_lane_with_claims_of_an_unordered_past_is_not_given_out(outbox: Outbox) -> None:
     relay = outbox.register()
     outbox.emit(ordering_key="k")
@@ -311,7 +383,7 @@ def test_a_lane_with_claims_of_an_unordered_past_is_not_given_out(outbox: Outbox
     holder = Holder(outbox, relay)
     assert len(holder.lanes) == LANES - 1
     outbox.publish(relay, claims)
-    assert len(holder._lanes.acquire(holder.token, LANES)) == 1
+    assert len(holder.lanes_of_relay.acquire(holder.token, LANES)) == 1
 
 
 @pytest.mark.parametrize("gapless", [True, False])
@@ -404,6 +476,28 @@ def test_em_18_an_event_from_before_the_registration_is_not_overtaken(outbox: Ou
     assert sent == [str(first), str(second)]
 
 
+def test_em_18_what_nobody_wants_holds_up_no_relay_that_was_asked_before(
+    outbox: Outbox,
+) -> None:
+    """Another relay registers: only it may want what nobody wanted."""
+    relay = outbox.register(event_types=["a.*"], ordering="Key")
+    holder = Holder(outbox, relay)
+    for _ in range(20):
+        outbox.insert(event_type="b.c", ordering_key="k")
+    outbox.register("other", event_types=["c.*"])
+    wanted = outbox.insert(event_type="a.b", ordering_key="k")
+    assert [c.event_id for c in holder.claim(limit=5)] == [str(wanted)]
+
+
+def recovered(holder: Holder) -> int:
+    """As a worker does when its connection was lost: how many claims were given back."""
+    fresh = holder.lanes_of_relay.fence(holder.token)
+    assert fresh is not None
+    holder.token = fresh
+    deliveries = holder.outbox.deliveries(holder.relay, conn=holder.conn)
+    return deliveries.recover(fresh, holder.lanes, known=[])
+
+
 def test_oo_41_a_claim_whose_answer_was_lost_is_given_back_before_the_key_goes_on(
     outbox: Outbox, ordered: int
 ) -> None:
@@ -411,10 +505,58 @@ def test_oo_41_a_claim_whose_answer_was_lost_is_given_back_before_the_key_goes_o
     first = str(outbox.emit(ordering_key="k"))
     assert [c.event_id for c in holder.claim()] == [first]  # and nobody hears of it
     second = str(outbox.emit(ordering_key="k"))
-    deliveries = outbox.deliveries(ordered, conn=holder.conn)
-    assert deliveries.recover(holder.token, holder.lanes, known=[]) == 1
+    assert recovered(holder) == 1
     assert [c.event_id for c in holder.claim()] == [first, second]
     assert outbox.event(first)["attempts_in_budget"] == 1
+
+
+def test_oo_41_a_claim_that_is_still_being_committed_is_waited_for(
+    outbox: Outbox, ordered: int
+) -> None:
+    """The connection is gone, and the backend has not noticed."""
+    holder = Holder(outbox, ordered)
+    first = str(outbox.emit(ordering_key="k"))
+    lost = holder.conn
+    lost.execute("BEGIN")
+    assert [c.event_id for c in holder.claim()] == [first]
+    second = str(outbox.emit(ordering_key="k"))
+    holder.reconnect()
+    given_back: list[int] = []
+    thread = threading.Thread(target=lambda: given_back.append(recovered(holder)))
+    thread.start()
+    wait_until(
+        lambda: given_back or outbox.value("SELECT count(*) FROM pg_locks WHERE NOT granted") > 0,
+        10,
+        "the recovery waits",
+    )
+    assert given_back == []
+    lost.execute("COMMIT")
+    thread.join()
+    assert given_back == [1]
+    assert [c.event_id for c in holder.claim()] == [first, second]
+
+
+def test_oo_41_a_claim_that_comes_after_its_recovery_takes_nothing(
+    outbox: Outbox, ordered: int
+) -> None:
+    """The server had received it and was busy with what came before."""
+    holder = Holder(outbox, ordered)
+    first = str(outbox.emit(ordering_key="k"))
+    lost = holder.conn
+    late = Wanted(limit=10, lanes=holder.lanes, floor=0, lane_limit=10)
+    old_token = holder.token
+    holder.reconnect()
+    assert recovered(holder) == 0
+    assert outbox.deliveries(ordered, conn=lost).turn(None, late, old_token).claims == []
+    assert [c.event_id for c in holder.claim()] == [first]
+
+
+def test_oo_41_who_was_taken_over_has_nothing_to_recover(outbox: Outbox, ordered: int) -> None:
+    holder = Holder(outbox, ordered)
+    holder.expire()
+    Reaper(outbox.conn, ordered, relay_settings(ordering="Key")).reap()
+    assert holder.lanes_of_relay.fence(holder.token) is None
+    assert outbox.value("SELECT count(*) FROM outbox.lane WHERE token IS NOT NULL") == 0
 
 
 def test_oo_41_what_another_holder_has_is_not_given_back(outbox: Outbox, ordered: int) -> None:

@@ -9,6 +9,7 @@ from psycopg import errors as pg
 
 from fixtures.outbox import Outbox
 from fixtures.relays import Broker, RunRelay
+from outbox_relay.worker import keeper
 from services import wait_until
 
 pytestmark = pytest.mark.pg
@@ -170,6 +171,51 @@ def test_ek_15_a_running_relay_fetches_what_it_missed(outbox: Outbox, run_relay:
     broker = Broker()
     run_relay(outbox.dsn, broker, subscription={"eventTypes": ["order.*"]}, lease="1.2s")
     wait_until(lambda: outbox.event(missed)["state"] == "PUBLISHED", 20, "published")
+
+
+def test_ek_15_leases_are_renewed_while_many_are_offered_again(
+    outbox: Outbox, run_relay: RunRelay, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    steps = 0
+
+    def endless(conn: object, limit: int) -> int:
+        nonlocal steps
+        steps += 1
+        outbox.sql("SELECT pg_sleep(0.05)")
+        return limit
+
+    monkeypatch.setattr(keeper, "route_unmatched", endless)
+    outbox.insert()
+    relay = run_relay(outbox.dsn, Broker(), ordering="Key", lease="1.2s")
+    wait_until(lambda: steps > 60, 20, "offering goes on for several leases")
+    assert outbox.value("SELECT expires_at > now() FROM outbox.holder")
+    assert relay.relay.health.troubles == {}
+
+
+def test_ek_15_offering_again_does_not_walk_over_all_deliveries(outbox: Outbox) -> None:
+    outbox.register(event_types=["a.*"])
+    outbox.sql(
+        "INSERT INTO outbox.event (event_type, payload)"
+        " SELECT 'a.b', ''::bytea FROM generate_series(1, 20000)"
+        " UNION ALL SELECT 'b.c', '' FROM generate_series(1, 300)"
+    )
+    outbox.sql("ANALYZE")
+    outbox.register("late", event_types=["b.c"])
+    with outbox.connect(autocommit=True) as conn:
+        conn.execute("SELECT pg_stat_reset()")
+        conn.execute("SELECT outbox.route_unmatched(1000)")
+        conn.execute("SELECT pg_stat_force_next_flush()")
+    read = wait_until(
+        lambda: outbox.sql(
+            "SELECT sum(idx_blks_hit + idx_blks_read)::int FROM pg_statio_user_indexes"
+            " WHERE relname = 'delivery'"
+            " HAVING (SELECT n_tup_ins FROM pg_stat_user_tables WHERE relname = 'delivery') > 0"
+        ),
+        10,
+        "the counters are written",
+    )
+    assert read[0][0] < 20 * 300, "a few blocks for each"
+    assert outbox.states("late") == {"PENDING": 300}
 
 
 def test_ek_08_ek_09_a_sentinel_is_kept_and_never_delivered(outbox: Outbox) -> None:

@@ -7,7 +7,7 @@ import psycopg
 import pytest
 
 from outbox_relay.contract.reasons import Reason, reason_of
-from outbox_relay.errors import StoreUnavailable
+from outbox_relay.errors import SettingsError, StoreUnavailable
 from outbox_relay.store.connection import connect
 from outbox_relay.store.migrate import migrate
 from services import Postgres, scratch
@@ -68,3 +68,39 @@ def test_each_shut_door_is_told_with_its_cure_and_may_open_by_itself(
 def test_the_right_password_opens(guarded: Postgres) -> None:
     dsn = f"host=127.0.0.1 port={guarded.port} dbname=postgres user=keyed password=right"
     connect(dsn, "test").close()
+
+
+@pytest.mark.parametrize(
+    ("dsn", "cure"),
+    [
+        ("postgresql://app:secre@tTAIL@db:5432/shop", "%40"),
+        ("postgres://app:secre@@tTAIL@db/shop", "%40"),
+        ("postgresql://app:s@ec/tTAIL@db/shop", "%40"),
+        ("postgresql://app:tTAIL/ecre@db/shop", "%2F"),
+        ("postgresql://app:1234/tTAIL@db/shop", "%2F"),
+        ("postgresql://app:ok@db:tTAIL/shop", "port"),
+    ],
+)
+def test_a_password_that_spills_over_is_refused_without_telling_any_of_it(
+    dsn: str, cure: str
+) -> None:
+    """A part of it would be taken for the host, the port or the database, and told as such."""
+    with pytest.raises(SettingsError) as caught:
+        connect(dsn, "test")
+    assert cure in str(caught.value)
+    assert "TAIL" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "dsn",
+    [
+        "postgresql://app:a%40b%2Fc@127.0.0.1:1/shop",
+        "postgresql://app:p?#@127.0.0.1:1,127.0.0.1:1/sh%40op",
+        "postgresql:///shop?host=%40nowhere&application_name=a@b",
+        "postgresql://127.0.0.1:1/shop?user=a@b",
+        "host=127.0.0.1 port=1 user=app@corp password='a@b/c' dbname=shop",
+    ],
+)
+def test_what_is_written_as_it_must_be_is_tried(dsn: str) -> None:
+    with pytest.raises(StoreUnavailable):
+        connect(dsn, "test")

@@ -6,10 +6,19 @@ import time
 import pytest
 
 from fixtures.cli import Cli
+from fixtures.made_settings import relay_settings
 from fixtures.outbox import Outbox
+from fixtures.relays import Broker
 from outbox_relay.model.lifecycle import Hold, State
+from outbox_relay.model.retry import Retry
+from outbox_relay.observe.health import Health
+from outbox_relay.observe.metrics import Metrics
 from outbox_relay.store import backlog as module
 from outbox_relay.store.backlog import backlog, fingerprint
+from outbox_relay.worker.breaker import Breaker
+from outbox_relay.worker.context import Context
+from outbox_relay.worker.polling import Crew
+from outbox_relay.worker.reporting import Reporter
 
 pytestmark = pytest.mark.pg
 
@@ -197,3 +206,28 @@ def test_counts_of_many_are_marked_as_estimates(outbox: Outbox, cli: Cli) -> Non
     assert "~" in cli("counts")
     (row,) = cli.json("counts", "--exact")["relays"]
     assert (row["published"], row["pending"], row["approximate"]) == (30_000, 30_000, False)
+
+
+def test_the_report_tells_what_is_published_once_a_minute(
+    outbox: Outbox, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("OUTBOX_DSN", outbox.dsn)
+    now = 100.0
+    metrics = Metrics()
+    context = Context(
+        settings=relay_settings(), relay=outbox.register(), publisher=Broker(), policy=Retry(),
+        crew=Crew(1, -1), breaker=Breaker(lambda: now), health=Health(), metrics=metrics,
+        clock=lambda: now,
+    )  # fmt: skip
+    reporter = Reporter(context)
+    for _ in range(5):
+        outbox.emit()
+    outbox.publish(context.relay, outbox.claim(context.relay, limit=3))
+    assert reporter.report().published == 3
+    outbox.publish(context.relay, outbox.claim(context.relay, limit=1))
+    now += 30
+    assert reporter.report().published == 3
+    now += 31
+    metrics.show(reporter.report())
+    reporter.close()
+    assert metrics.registry.get_sample_value("outbox_deliveries_published") == 4

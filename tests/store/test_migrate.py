@@ -5,6 +5,7 @@ import threading
 import psycopg
 import pytest
 
+from fixtures.cli import Cli
 from outbox_relay.errors import (
     SchemaMissing,
     SchemaTooNew,
@@ -13,7 +14,7 @@ from outbox_relay.errors import (
     StoreUnavailable,
 )
 from outbox_relay.store.connection import connect
-from outbox_relay.store.migrate import KNOWN, migrate, migrations, require_current
+from outbox_relay.store.migrate import KNOWN, Migration, migrate, migrations, require_current
 from services import Postgres, scratch
 
 pytestmark = pytest.mark.pg
@@ -55,7 +56,7 @@ def test_ek_21_every_older_version_comes_to_the_current_one(empty_database: str)
             conn.execute(
                 "CREATE TABLE outbox.schema_version (version int PRIMARY KEY, name text NOT NULL,"
                 " checksum text NOT NULL, applied_at timestamptz DEFAULT now(),"
-                " applied_by text DEFAULT current_user)"
+                " applied_by text DEFAULT current_user, serves integer)"
             )
             for migration in migrations()[:stop]:
                 conn.execute(migration.sql.encode())
@@ -99,6 +100,36 @@ def test_a_database_newer_than_the_program_is_refused_and_untouched(database: st
     assert fingerprint(database) == before
     with connect(database, "test") as own, pytest.raises(SchemaTooNew):
         require_current(own)
+
+
+@pytest.mark.parametrize(("serves", "works"), [(0, True), (KNOWN, True), (KNOWN + 1, False)])
+def test_a_newer_schema_is_worked_with_as_long_as_it_serves_the_program(
+    database: str, cli: Cli, serves: int, works: bool
+) -> None:
+    """An old pod restarts in the middle of a rollout, or the rollout is taken back."""
+    with psycopg.connect(database, autocommit=True) as conn:
+        for version, least in ((KNOWN + 1, serves), (KNOWN + 2, 0)):
+            conn.execute(
+                "INSERT INTO outbox.schema_version (version, name, checksum, serves)"
+                " VALUES (%s, 'x', 'x', %s)",
+                (version, least),
+            )
+    before = fingerprint(database)
+    with connect(database, "test") as own:
+        if works:
+            require_current(own)
+            assert f"left alone: the schema has version {KNOWN + 2}" in cli("migrate")
+        else:
+            with pytest.raises(SchemaTooNew, match="newer outbox-relay"):
+                require_current(own)
+            with pytest.raises(SchemaTooNew, match="nothing was changed"):
+                migrate(database)
+    assert fingerprint(database) == before
+
+
+def test_a_migration_says_whom_it_serves() -> None:
+    assert Migration(9, "x", "SELECT 1;").serves == 0
+    assert Migration(9, "x", "-- Why.\n-- serves programs from version 8 on\nSELECT 1;").serves == 8
 
 
 def test_a_relay_on_a_database_without_a_schema_says_what_to_run(empty_database: str) -> None:

@@ -93,6 +93,9 @@ class Report(ReportPart):
     backlog: Backlog | None
     """Of the whole relay, hence the same in each of its processes. None while the store does not
     answer."""
+    published: int | None = None
+    """Of the whole relay, all that the broker has acknowledged so far: read once a minute, and
+    estimated where it is large. None where nobody could read it yet."""
     rates: Rates
     busy: Busy | None = None
     """None where a process does not say it: it is paused, or of an older version."""

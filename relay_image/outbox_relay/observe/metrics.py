@@ -77,6 +77,9 @@ class Metrics:
         self.latency = Latencies(
             "outbox_commit_to_ack_seconds", "From the event's insert to the acknowledgement", r
         )
+        self.finished = Gauge(
+            "outbox_deliveries_published", "Deliveries that are PUBLISHED", registry=r
+        )
         self.backlog = Gauge("outbox_backlog", "Deliveries by state", ["state"], registry=r)
         self.oldest = Gauge(
             "outbox_oldest_pending_seconds", "Age of the oldest due event", registry=r
@@ -98,4 +101,6 @@ class Metrics:
             for state in ("pending", "claimed", "dead"):
                 self.backlog.labels(state).set(getattr(report.backlog, state))
             self.oldest.set(report.backlog.oldest_pending_seconds)
+        if report.published is not None:
+            self.finished.set(report.published)
         self.ready.set(report.ready)

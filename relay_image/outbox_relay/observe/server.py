@@ -56,8 +56,8 @@ class Server(Generic[R]):
                     return
                 try:
                     self._answer(*page())
-                except BrokenPipeError:
-                    pass
+                except ConnectionError:
+                    pass  # whoever asked did not wait for the answer
                 except Exception:
                     log.exception("%s failed", self.path, extra={"happening": "defect"})
                     self._answer(500, "text/plain", b"failed; see the log\n")

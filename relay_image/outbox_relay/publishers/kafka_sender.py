@@ -81,14 +81,7 @@ class Sender:
         # One callback per place in a batch, made once: a new one for each message costs a tenth
         # of the whole.
         self._callbacks: list[Callable[[KafkaError | None, Message], None]] = []
-        self.proven: set[Route] = set()
-        """
-        Routes where this producer has been acknowledged.
-
-        Only there does the broker know its sequence, and refuse what follows a gap. From a
-        producer it does not know it takes any sequence: when the first batch is refused, those
-        already on their way behind it are accepted, gapless guarantee or not.
-        """
+        self._proven: set[Route] = set()
         self._proven_since = time.monotonic()
         self.accused: list[Accused] = []
         self.fatal: KafkaError | None = None
@@ -144,11 +137,22 @@ class Sender:
         self._collect(until)
         return reports[: len(claims)]
 
-    def prove(self, routes: Sequence[Route]) -> None:
+    @property
+    def proven(self) -> set[Route]:
+        """
+        Routes where this producer has been acknowledged, not too long ago.
+
+        Only there does the broker know its sequence, and refuse what follows a gap. From a
+        producer it does not know it takes any sequence: when the first batch is refused, those
+        already on their way behind it are accepted, gapless guarantee or not.
+        """
         now = time.monotonic()
-        if now - self._proven_since > PROVEN_FOR or len(self.proven) > PROVEN_AT_MOST:
-            self.proven.clear()
+        if now - self._proven_since > PROVEN_FOR or len(self._proven) > PROVEN_AT_MOST:
+            self._proven.clear()
             self._proven_since = now
+        return self._proven
+
+    def prove(self, routes: Sequence[Route]) -> None:
         self.proven.update(routes)
 
     def because(self) -> str:

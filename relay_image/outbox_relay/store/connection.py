@@ -71,12 +71,7 @@ def connect(
     statement_timeout: float = 0,
 ) -> Connection:
     """An autocommit connection; every statement is its own transaction unless a block says so."""
-    try:
-        conninfo_to_dict(dsn)
-    except psycopg.ProgrammingError as error:
-        raise SettingsError(
-            "the DSN is malformed: write postgresql://user@host:5432/database or key=value pairs"
-        ) from error
+    refuse_malformed(dsn)
     with translated():
         conn = psycopg.connect(
             dsn,
@@ -97,6 +92,27 @@ def connect(
                 (f"{round(statement_timeout * 1000)}ms",),
             )
     return conn
+
+
+def refuse_malformed(dsn: str) -> None:
+    """Without a word of the DSN: what the driver takes for a host, a port or a database, and tells
+    as such in its errors, may be the rest of a password."""
+    try:
+        parts = conninfo_to_dict(dsn)
+    except psycopg.ProgrammingError as error:
+        raise SettingsError(
+            "the DSN is malformed: write postgresql://user@host:5432/database or key=value pairs"
+        ) from error
+    scheme, _, rest = dsn.partition("://")
+    if scheme not in ("postgresql", "postgres"):
+        return
+    user, at, place = rest.partition("@")
+    if at and "/" not in user and "@" in place.partition("?")[0]:
+        raise SettingsError("user or password in the DSN contains @: write it there as %40")
+    if at and "/" in user and "?" not in user:
+        raise SettingsError("user or password in the DSN contains /: write it there as %2F")
+    if not all(p.isdecimal() for p in str(parts.get("port") or 0).split(",") if p):
+        raise SettingsError("the DSN's port is not a number")
 
 
 @contextmanager

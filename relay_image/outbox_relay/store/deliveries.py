@@ -117,18 +117,29 @@ CHORES = """
            EXISTS (SELECT 1 FROM outbox.relay WHERE id = %(relay)s AND retirement IS NOT NULL)
 """
 
-# The payload stays where it is: nobody publishes from here.
-OVERDUE = """
+# The payload stays where it is, and what else only a publisher needs.
+CLAIMED = """
     SELECT d.seq, d.claim_token, now(), d.attempts, d.attempts_base, d.crashes, d.lane,
            e.event_id::text, e.event_type, ''::bytea, e.content_type, NULL, NULL,
            e.partition_key, e.ordering_key, e.tenant_id, e.correlation_id, e.causation_id::text,
-           e.idempotency_key, e.aggregate_type, e.aggregate_id, e.occurred_at, e.created_at,
+           e.idempotency_key, e.aggregate_type, e.aggregate_id, NULL, e.created_at,
            e.max_attempts, NULL
       FROM outbox.delivery d JOIN outbox.event e ON e.seq = d.seq
-     WHERE d.relay_id = %s AND d.state = 'CLAIMED'
-       AND CASE WHEN %s::smallint[] IS NULL THEN d.lease_until < now() ELSE d.lane = ANY (%s) END
-     ORDER BY d.lease_until LIMIT %s
+     WHERE d.relay_id = %(relay)s AND d.state = 'CLAIMED'
+"""
+
+OVERDUE = f"""{CLAIMED}
+       AND CASE WHEN %(lanes)s::smallint[] IS NULL THEN d.lease_until < now()
+                ELSE d.lane = ANY (%(lanes)s) END
+     ORDER BY d.lease_until LIMIT %(limit)s
        FOR UPDATE OF d SKIP LOCKED
+"""
+
+# Not SKIP LOCKED: whoever has one of them may put it back right now, and its key waits for that.
+UNKNOWN = f"""{CLAIMED}
+       AND d.lane = ANY (%(lanes)s::smallint[]) AND d.seq <> ALL (%(known)s::bigint[])
+     ORDER BY d.seq
+       FOR UPDATE OF d
 """
 
 
@@ -173,14 +184,15 @@ class Deliveries:
             ends = [] if done is None else self._send_finish(done)
             if wanted is not None:
                 claimed = self._send_claim(wanted, holder, durable=done is not None)
-        for cursor in ends:
-            lost.extend(seq for (seq,) in cursor)
-        if wanted is not None:
-            claims = claimed.fetchall()
-            if wanted.mark:
-                row = marked.fetchone()
-                assert row is not None
-                mark = Mark(*row)
+        with translated():
+            for cursor in ends:
+                lost.extend(seq for (seq,) in cursor)
+            if wanted is not None:
+                claims = claimed.fetchall()
+                if wanted.mark:
+                    row = marked.fetchone()
+                    assert row is not None
+                    mark = Mark(*row)
         return Turn(claims, lost, mark)
 
     def _send_finish(self, done: Finished) -> list[Cursor[tuple[Any, ...]]]:
@@ -264,9 +276,12 @@ class Deliveries:
         assert row is not None
         return Chores(*row)
 
-    def relane(self) -> int:
+    def relane(self, limit: int) -> int:
+        """Put what came in during a change of `ordering` where it belongs; how many there were."""
         with translated():
-            row = self._conn.execute("SELECT outbox.relane(%s)", (self._relay,)).fetchone()
+            row = self._conn.execute(
+                "SELECT outbox.relane(%s, %s)", (self._relay, limit)
+            ).fetchone()
         assert row is not None
         return int(row[0])
 
@@ -276,17 +291,21 @@ class Deliveries:
         chosen = None if lanes is None else list(lanes)
         with translated():
             cursor = self._conn.cursor(row_factory=claims_from, binary=True)
-            return cursor.execute(OVERDUE, (self._relay, chosen, chosen, limit)).fetchall()
+            values = {"relay": self._relay, "lanes": chosen, "limit": limit}
+            return cursor.execute(OVERDUE, values).fetchall()
 
     def recover(self, holder: int, lanes: Sequence[int], known: Sequence[int]) -> int:
         """
         Give back what is claimed in our own lanes and we do not know of: a claim whose answer was
-        lost with the connection. Nothing, if the lanes are not ours any more.
+        lost with the connection. Nothing, if the lanes are not ours any more. `holder` is a token
+        that the lost connection did not know: see `Lanes.fence`.
         """
         with translated(), self._conn.transaction():
             if self._conn.execute(STILL_HOLDER, (holder,)).fetchone() is None:
                 return 0
-            lost = [c for c in self.overdue(1_000_000, lanes) if c.seq not in known]
+            values = {"relay": self._relay, "lanes": list(lanes), "known": list(known)}
+            cursor = self._conn.cursor(row_factory=claims_from, binary=True)
+            lost = cursor.execute(UNKNOWN, values).fetchall()
             self.take_back([give_back(c) for c in lost])
             return len(lost)
 

@@ -86,6 +86,8 @@ def schema(facts: Facts, _: RelaySettings | None) -> Iterator[Finding]:
             f"version {facts.schema}, this program needs {KNOWN}",
             "outbox-relay migrate",
         )
+    elif facts.schema > KNOWN and facts.serves_us:
+        yield ok("schema", f"version {facts.schema}, which serves this program too ({KNOWN})")
     elif facts.schema > KNOWN:
         yield fail(
             "schema",

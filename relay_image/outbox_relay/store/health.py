@@ -10,7 +10,7 @@ from datetime import UTC, datetime
 from typing import Any, NamedTuple
 
 from outbox_relay.store.connection import Connection, is_pooled, translated
-from outbox_relay.store.migrate import installed
+from outbox_relay.store.migrate import KNOWN, installed, serves_us
 
 
 class Holder(NamedTuple):
@@ -42,6 +42,8 @@ class Facts:
     """Seconds by which the database's clock is ahead of ours."""
     schema: int
     """0: none, or not to be seen."""
+    serves_us: bool = True
+    """Where the schema is newer than this program."""
     may_use_schema: bool = False
     missing: list[str] = field(default_factory=list)
     """Rights that a relay needs and this user lacks."""
@@ -121,6 +123,9 @@ OUR_TRIGGERS = {
     "event_is_not_truncated",
     "relay_is_kept",
     "relay_is_not_truncated",
+    "unmatched_is_kept",
+    "unmatched_is_not_truncated",
+    "unmatched_keeps_its_event",
 }
 
 # Sessions of other databases do not matter to our tables; slots and standbys of any do.
@@ -191,6 +196,8 @@ def gather(conn: Connection) -> Facts:
                 name for name in OUR_TRIGGERS if enabled.get(name) in ("D", "R")
             )
             facts["missing_triggers"] = sorted(OUR_TRIGGERS - enabled.keys())
+        if facts["schema"] > KNOWN:
+            facts["serves_us"] = serves_us(conn)
         if facts["schema"] and not facts["missing"]:
             there = _row(conn, "SELECT EXISTS (SELECT 1 FROM outbox.unmatched)")[0]
             facts["unmatched"] = bool(there)

@@ -11,6 +11,8 @@ from datetime import timedelta
 from math import ceil
 from typing import NamedTuple
 
+from psycopg import Rollback
+
 from outbox_relay.store.connection import Connection, translated
 
 LANES = 64
@@ -23,6 +25,14 @@ JOIN = """
 
 # Also after it ran out: as long as the row is there nobody has taken anything from us.
 RENEW = "UPDATE outbox.holder SET expires_at = now() + %s WHERE token = %s"
+
+# In this order, as whoever changes a key by hand: the lanes, then their holder. A claim under the
+# old token locks its holder row: this waits until it has ended, and a later one finds the row gone.
+FENCE = (
+    "SELECT nextval('outbox.token_seq')",
+    "UPDATE outbox.lane SET token = %(fresh)s WHERE relay_id = %(relay)s AND token = %(token)s",
+    "UPDATE outbox.holder SET token = %(fresh)s WHERE token = %(token)s",
+)
 
 SHARES = """
     SELECT (SELECT count(*) FROM outbox.holder WHERE relay_id = %(relay)s AND expires_at > now()),
@@ -90,6 +100,23 @@ class Lanes:
         """Are we still a holder? If so, for another lease."""
         with translated():
             return self._conn.execute(RENEW, (self._lease, token)).rowcount == 1
+
+    def fence(self, token: int) -> int | None:
+        """
+        Hold what we hold under another token, which is returned: a claim that may still be under
+        way under the old one has ended, or comes to nothing. None if we are no holder any more.
+        """
+        draw, lanes, holder = FENCE
+        fresh: int | None = None
+        with translated(), self._conn.transaction():
+            row = self._conn.execute(draw).fetchone()
+            assert row is not None
+            values = {"relay": self._relay, "token": token, "fresh": row[0]}
+            self._conn.execute(lanes, values)
+            if not self._conn.execute(holder, values).rowcount:
+                raise Rollback
+            fresh = int(row[0])
+        return fresh
 
     def shares(self) -> Shares:
         with translated():

@@ -3,6 +3,10 @@ Migrations: numbered SQL files, applied in order, each once, all in one transact
 
 Called by `cli` (`outbox-relay migrate`) and as an init container. Under an advisory lock of the
 transaction, so two at once are safe, also behind a pooler. A released file is never edited.
+
+Old and new programs share a schema during every rollout, and after one that was taken back. So a
+program works on a newer schema, unless a migration says that it no longer serves it, in a line of
+its own: `-- serves programs from version N on`. That is kept with the record of the migration.
 """
 
 import hashlib
@@ -18,6 +22,12 @@ class Migration(NamedTuple):
     version: int
     name: str
     sql: str
+
+    @property
+    def serves(self) -> int:
+        """The oldest program that works with it, as the newest migration that it knows; 0: all."""
+        said = re.search(r"^-- serves programs from version (\d+) on$", self.sql, re.MULTILINE)
+        return int(said[1]) if said else 0
 
     @property
     def checksum(self) -> str:
@@ -39,7 +49,8 @@ BOOK = """
         name       text        NOT NULL,
         checksum   text        NOT NULL,
         applied_at timestamptz NOT NULL DEFAULT now(),
-        applied_by text        NOT NULL DEFAULT current_user
+        applied_by text        NOT NULL DEFAULT current_user,
+        serves     integer     -- the oldest program that works with it; NULL = nobody knows
     );
 """
 
@@ -62,9 +73,9 @@ def migrate(dsn: str) -> MigrationReport:
     with connect(dsn, "outbox-migrate") as conn, translated(), conn.transaction():
         conn.execute(LOCK)
         found = installed(conn)
-        if found == KNOWN:
+        refuse_newer(conn, found)
+        if found >= KNOWN:
             return MigrationReport(found, found, [])
-        refuse_newer(found)
         if found == 0:
             conn.execute(BOOK)
         applied = []
@@ -73,8 +84,9 @@ def migrate(dsn: str) -> MigrationReport:
                 continue
             conn.execute(migration.sql.encode())
             conn.execute(
-                "INSERT INTO outbox.schema_version (version, name, checksum) VALUES (%s, %s, %s)",
-                (migration.version, migration.name, migration.checksum),
+                "INSERT INTO outbox.schema_version (version, name, checksum, serves)"
+                " VALUES (%s, %s, %s, %s)",
+                (migration.version, migration.name, migration.checksum, migration.serves),
             )
             applied.append(f"{migration.version:04}_{migration.name}")
         return MigrationReport(found, KNOWN, applied)
@@ -91,8 +103,22 @@ def installed(conn: Connection) -> int:
     return int(row[0])
 
 
-def refuse_newer(found: int) -> None:
-    if found > KNOWN:
+SERVES = """
+    SELECT bool_and(coalesce((to_jsonb(v)->>'serves')::integer <= %(known)s, false))
+      FROM outbox.schema_version v WHERE version > %(known)s
+"""
+
+
+def serves_us(conn: Connection) -> bool:
+    """Of a schema that is newer than this program."""
+    with translated():
+        row = conn.execute(SERVES, {"known": KNOWN}).fetchone()
+    assert row is not None
+    return bool(row[0])
+
+
+def refuse_newer(conn: Connection, found: int) -> None:
+    if found > KNOWN and not serves_us(conn):
         raise SchemaTooNew(
             f"the outbox schema has version {found}, this program knows {KNOWN}: "
             "use a newer outbox-relay; nothing was changed"
@@ -100,9 +126,9 @@ def refuse_newer(found: int) -> None:
 
 
 def require_current(conn: Connection) -> None:
-    """A relay starts only on a schema that it knows."""
+    """A relay starts only on a schema that it knows, or that says that it serves it."""
     found = installed(conn)
-    refuse_newer(found)
+    refuse_newer(conn, found)
     if found == 0:
         raise SchemaMissing("this database has no outbox schema: run `outbox-relay migrate`")
     if found < KNOWN:

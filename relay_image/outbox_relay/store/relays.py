@@ -4,8 +4,18 @@ Relays: who is registered for what, and the events that came before anybody want
 Called by `worker.relay` at the start and by `worker.keeper` from time to time.
 """
 
+import logging
+
 from outbox_relay.contract.settings import RelaySettings
 from outbox_relay.store.connection import Connection, translated
+
+log = logging.getLogger("outbox.relay")
+
+ORDERING = "SELECT ordering FROM outbox.relay WHERE name = %s"
+
+# What waits changes lanes with the ordering, in the same transaction: no statement's timeout is
+# above what that takes with a large backlog.
+PATIENTLY = "SET LOCAL statement_timeout = 0"
 
 REGISTER = "SELECT outbox.register_relay(%s, %s, %s, %s, %s)"
 
@@ -17,7 +27,17 @@ RELAY_ID = "SELECT id FROM outbox.relay WHERE name = %s"
 def register(conn: Connection, settings: RelaySettings) -> int:
     """Make the subscription known; from its commit on, every matching event is ours too."""
     wants = settings.subscription
-    with translated():
+    with translated(), conn.transaction():
+        known = conn.execute(ORDERING, (settings.name,)).fetchone()
+        if known is not None and known[0] != settings.ordering:
+            log.warning(
+                "the ordering changes from %s to %s, and what waits is put where it belongs: "
+                "with millions of events that takes minutes",
+                known[0],
+                settings.ordering,
+                extra={"happening": "ordering_changes"},
+            )
+        conn.execute(PATIENTLY)
         row = conn.execute(
             REGISTER,
             (

@@ -20,7 +20,9 @@ from outbox_relay.worker.reaper import Reaper
 log = logging.getLogger("outbox.keeper")
 
 BALANCE_EVERY = 1.0
-ROUTE_CHUNK = 1000
+ROUTE_CHUNK = 5000
+"""Some 50 ms: between two of them leases are renewed."""
+RELANE_CHUNK = 5000
 SHORTEST_REAP = 0.5
 IDLE_CHORES = 30.0
 RETIRED = (
@@ -35,6 +37,7 @@ class Keeper:
         self._conn: Connection | None = None
         self._lease = context.settings.lease.total_seconds()
         self._due = {"renew": 0.0, "balance": 0.0, "chores": 0.0}
+        self._routing = False  # there is more to route than fitted into one step
         self._hungry = False  # fewer lanes than our share: somebody is about to let go of some
 
     def run(self, until: threading.Event) -> None:
@@ -44,6 +47,7 @@ class Keeper:
                 self._round()
             except StoreError as error:
                 self._context.health.trouble("store", error)
+                self._routing = False
                 self.close()
             until.wait(self._nap())
 
@@ -67,8 +71,10 @@ class Keeper:
             self._conn = None
 
     def _nap(self) -> float:
+        if self._routing or not self._due["chores"]:
+            return 0.0
         step = BALANCE_EVERY if self._is_lively() else self._lease / 6
-        return min(step, self._lease / 6)
+        return min(step, self._lease / 6, IDLE_CHORES)
 
     def _is_lively(self) -> bool:
         """Is it worth a look every second whether lanes should move?"""
@@ -91,6 +97,8 @@ class Keeper:
         if now >= self._due["chores"]:
             self._due["chores"] = now + max(SHORTEST_REAP, min(self._lease / 2, IDLE_CHORES))
             self._chores()
+        elif self._routing:
+            self._route()
 
     def _chores(self) -> None:
         context = self._context
@@ -103,40 +111,48 @@ class Keeper:
             context.metrics.dead.inc(report.dead)
             context.crew.hint()
         if found.wrong_lanes:
-            self._deliveries().relane()
+            if self._deliveries().relane(RELANE_CHUNK) == RELANE_CHUNK:
+                self._due["chores"] = 0.0  # there are more: at once, but after what must not wait
             context.crew.hint()
         if found.unmatched_events:
-            while route_unmatched(self._connection(), ROUTE_CHUNK) == ROUTE_CHUNK:
-                if context.stopping.is_set():
-                    return
+            self._route()
+
+    def _route(self) -> None:
+        """One step: with many events that nobody wants there are many, and leases do not wait."""
+        context = self._context
+        looked_at = route_unmatched(self._connection(), ROUTE_CHUNK)
+        self._routing = looked_at == ROUTE_CHUNK and not context.stopping.is_set()
+        if not self._routing:
             context.crew.hint()
 
     def _renew_lanes(self) -> None:
-        context = self._context
-        holder = context.crew.holder
-        if holder is None or self._lanes().renew(holder):
-            return
+        with self._context.crew.steady() as holder:
+            if holder is None or self._lanes().renew(holder):
+                return
         # We were silent for longer than the lease, and others have what was ours.
         log.warning("our lanes were taken over; starting again", extra={"happening": "lanes_lost"})
         self.join()
 
     def _balance(self) -> None:
         context = self._context
-        holder = context.crew.holder
-        if holder is None:
+        if context.crew.holder is None:
             return
         lanes = self._lanes()
         shares = lanes.shares()
         mine = context.crew.lanes
         if len(mine) < shares.fair and shares.free:
-            won = lanes.acquire(holder, shares.fair - len(mine))
-            context.crew.add(won)
+            with context.crew.steady() as holder:
+                assert holder is not None
+                won = lanes.acquire(holder, shares.fair - len(mine))
+                context.crew.add(won)
             if won:
                 context.crew.hint()
         elif len(mine) > shares.fair:
             surplus = mine[shares.fair :]
             if context.crew.remove(surplus, timeout=self._lease / 6):
-                lanes.let_go(holder, surplus)
+                with context.crew.steady() as holder:
+                    assert holder is not None
+                    lanes.let_go(holder, surplus)
             else:  # still in flight: ours until a later round
                 context.crew.add(surplus)
         self._hungry = len(context.crew.lanes) < shares.fair

@@ -20,6 +20,7 @@ from outbox_relay.model.lifecycle import State
 from outbox_relay.model.retry import judge
 from outbox_relay.store.connection import Connection
 from outbox_relay.store.deliveries import Deliveries, Finished, Turn, Wanted
+from outbox_relay.store.lanes import Lanes
 from outbox_relay.worker.breaker import BreakerState
 from outbox_relay.worker.context import Context
 from outbox_relay.worker.polling import Pace, Share
@@ -48,6 +49,7 @@ class Worker:
         self._turns = 0
         self._released_at = 0.0
         self._retry_in = 0.1
+        self._turned_at = 0.0
         self._in_doubt: Share | None = None  # where we may have claims that we do not know of
 
     def run(self) -> None:
@@ -135,6 +137,7 @@ class Worker:
         deliveries = self._deliveries()
         if wanted is not None and context.ordered:
             self._in_doubt = self._share
+        self._turned_at = context.clock()
         turn = deliveries.turn(self._done, wanted, self._share.holder)
         self._in_doubt = None
         context.crew.settled(self._index, self._share if wanted else Share((), None))
@@ -157,11 +160,18 @@ class Worker:
 
     def _recover(self, share: Share) -> None:
         """The connection was lost while we claimed: what we claimed, we do not know. Before
-        anything else is done with those lanes, it is given back."""
+        anything else is done with those lanes, it is given back. The backend may not have noticed,
+        and claim even now: so first it is shut out."""
         assert share.holder is not None
         done = self._done
         known = [] if done is None else [*done.published, *(v.seq for v in done.failed)]
-        self._deliveries().recover(share.holder, share.lanes, known)
+        deliveries = self._deliveries()
+        assert self._conn is not None
+        settings = self._context.settings
+        lanes = Lanes(self._conn, self._context.relay, settings.owner, settings.lease)
+        holder = self._context.crew.fenced(share.holder, lanes.fence)
+        if holder is not None:
+            deliveries.recover(holder, share.lanes, known)
         self._in_doubt = None
 
     def _deliveries(self) -> Deliveries:
@@ -195,8 +205,10 @@ class Worker:
         context = self._context
         start = context.clock()
         outcomes = self._in_waves(batch) if context.ordered else self._send(batch)
-        took = context.clock() - start
-        context.metrics.stage.labels("publish").observe(took)
+        now = context.clock()
+        context.metrics.stage.labels("publish").observe(now - start)
+        # claimed_at is when the claim's transaction began: an event may have come after that.
+        since_claim = now - self._turned_at
         if context.breaker.saw(outcomes):
             self._say_breaker()
         published: list[int] = []
@@ -207,7 +219,8 @@ class Worker:
             if type(outcome) is Acked:
                 published.append(claim.seq)
                 results.append(outcome.result)
-                latencies.append((claim.claimed_at - claim.created_at).total_seconds() + took)
+                waited = (claim.claimed_at - claim.created_at).total_seconds()
+                latencies.append(max(0.0, waited + since_claim))
             else:
                 failed.append((claim, outcome))
         context.metrics.published.inc(len(published))
@@ -282,8 +295,10 @@ class Worker:
         if pause is None or self._index != 0:
             context.crew.rest(self._index, 0.1)
             return
-        context.health.trouble("broker", context.breaker.reason, context.breaker.cause)
-        context.metrics.breaker.set(1)
+        self._say_breaker()
+        if context.breaker.state is not BreakerState.OPEN:
+            self._say_breaker()  # another worker closed it just now, and what we said came after
+            return
         if context.stopping.wait(pause):
             return
         try:

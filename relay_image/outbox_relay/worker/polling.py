@@ -6,7 +6,8 @@ and the pause grows with the silence; all of them work, without pause, while the
 """
 
 import threading
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from typing import NamedTuple
 
 SILENCE_SHARE = 0.1
@@ -62,6 +63,8 @@ class Crew:
         self._lanes: tuple[int, ...] = () if undivided is None else (undivided,)
         self._divided = undivided is None
         self._holder: int | None = None
+        self._former: set[int] = set()  # tokens under which we held the same lanes before
+        self._using_token = threading.Lock()
         self._awake = [i == 0 for i in range(size)]
         self._in_use: list[frozenset[int]] = [frozenset()] * size
         self._hints = 0
@@ -86,6 +89,26 @@ class Crew:
         the lanes of one under the token of another."""
         with self._changed:
             self._holder, self._lanes = holder, ()
+            self._former.clear()
+
+    @contextmanager
+    def steady(self) -> Iterator[int | None]:
+        """The token, which does not change for so long."""
+        with self._using_token:
+            yield self._holder
+
+    def fenced(self, holder: int, fence: Callable[[int], int | None]) -> int | None:
+        """A connection was lost that claimed under `holder`: have it replaced by a token that it
+        does not know, once, whoever else lost one too. None if the lanes are not ours any more."""
+        with self._using_token:
+            if holder == self._holder:
+                fresh = fence(holder)
+                if fresh is not None:
+                    with self._changed:
+                        self._former.add(holder)
+                        self._holder = fresh
+                return fresh
+            return self._holder if holder in self._former else None
 
     def share(self, worker: int) -> Share:
         """The lanes to look into next. What the worker had before stays in use too, because that

@@ -12,12 +12,15 @@ from outbox_relay.contract.report import Backlog, Busy, Rates, Report, TopError
 from outbox_relay.errors import StoreError
 from outbox_relay.observe.metrics import Metrics
 from outbox_relay.store import inspection
+from outbox_relay.store.backlog import published
 from outbox_relay.store.connection import Connection
 from outbox_relay.worker.context import Context
 
 FRESH = 2.0
 """Asked again within this time, the same answer: probes must cost the store nothing."""
 WINDOW = 60.0
+COUNT_PUBLISHED_EVERY = 60.0
+"""What waits is counted more often: of what is done it takes samples from the whole table."""
 
 
 class Point(NamedTuple):
@@ -39,6 +42,8 @@ class Reporter:
         self._conn: Connection | None = None
         self._last: Report | None = None
         self._last_at = float("-inf")
+        self._published: int | None = None
+        self._published_at = float("-inf")
         self._seen = deque([Point(context.clock(), 0, 0, 0, 0, 0)])
 
     def report(self) -> Report:
@@ -65,6 +70,10 @@ class Reporter:
                 oldest_pending_seconds=found.oldest_pending_seconds,
                 approximate=found.approximate,
             )
+            if now - self._published_at >= COUNT_PUBLISHED_EVERY:
+                unpublished = found.pending + found.claimed + found.dead
+                self._published, _ = published(self._conn, context.relay, unpublished)
+                self._published_at = now
             errors = [
                 TopError(error_class=e.error_class, code=e.code, text=e.text, count=e.count)
                 for e in found.top_errors
@@ -88,6 +97,7 @@ class Reporter:
             breaker=context.breaker.state.value,
             lanes=len(context.crew.lanes) if context.ordered else 0,
             backlog=backlog,
+            published=self._published,
             rates=Rates(
                 published=round((last.published - first.published) / span, 2),
                 failed=round((last.failed - first.failed) / span, 2),

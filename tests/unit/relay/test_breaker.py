@@ -1,6 +1,7 @@
 """The circuit breaker: an outage costs no event its budget, and ends by itself."""
 
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 
@@ -13,6 +14,7 @@ from outbox_relay.observe.health import Health
 from outbox_relay.observe.metrics import Metrics
 from outbox_relay.worker.breaker import TRIAL, Breaker, BreakerState
 from outbox_relay.worker.context import Context
+from outbox_relay.worker.keeper import Keeper
 from outbox_relay.worker.pipeline import Worker
 from outbox_relay.worker.polling import Crew
 
@@ -192,3 +194,31 @@ def test_a_trial_that_the_store_prevented_is_made_again(
     with pytest.raises(StoreUnavailable):
         worker_without_store._cycle()
     assert on_trial.allowance(2000) == TRIAL
+
+
+def test_a_breaker_that_another_worker_closes_just_now_leaves_no_trouble(
+    worker_without_store: Worker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    context = worker_without_store._context
+    context.breaker.saw([Refused(Error.of(ErrorClass.OUTAGE, "GONE", "no broker"))])
+    say = context.health.trouble
+
+    def after_another_closed_it(*args: Any) -> None:
+        context.breaker.saw([Acked("t[0]@1")])
+        context.health.well("broker")
+        say(*args)
+
+    monkeypatch.setattr(context.health, "trouble", after_another_closed_it)
+    worker_without_store._wait_for_broker()
+    assert "broker" not in context.health.troubles
+    assert context.metrics.registry.get_sample_value("outbox_breaker_open") == 0
+
+
+def test_chores_are_not_later_than_half_a_minute_with_the_longest_lease(
+    worker_without_store: Worker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    context = worker_without_store._context
+    context.settings = relay_settings(lease="30m")
+    keeper = Keeper(context)
+    keeper._due["chores"] = 1.0
+    assert keeper._nap() <= 30

@@ -6,6 +6,7 @@ import pytest
 from confluent_kafka import KafkaError, Message
 
 from outbox_relay.model.attempt import Acked, ErrorClass, Outcome, Refused
+from outbox_relay.publishers import kafka_sender
 from outbox_relay.publishers.kafka_config import Credentials
 from outbox_relay.publishers.kafka_messages import TopicTemplate, raw_headers
 from outbox_relay.publishers.kafka_sender import Messages, Sender
@@ -56,3 +57,16 @@ def test_only_what_the_broker_says_of_the_event_is_its_error() -> None:
     outcome = outcome_of(KafkaError(KafkaError.INVALID_RECORD), None)
     assert isinstance(outcome, Refused)
     assert outcome.error.kind is ErrorClass.EVENT
+
+
+def test_a_route_is_not_proven_for_ever_where_no_other_comes_up(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Brokers forget a producer that was silent: its first event goes ahead again."""
+    config: dict[str, Any] = {"bootstrap.servers": "127.0.0.1:1"}
+    sender = Sender(config, Credentials(()), Messages(TopicTemplate("orders"), raw_headers), False)
+    route = ("orders", "k")
+    sender.prove([route])
+    assert route in sender.proven
+    monkeypatch.setattr(kafka_sender, "PROVEN_FOR", -1.0)
+    assert route not in sender.proven

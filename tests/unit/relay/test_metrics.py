@@ -177,3 +177,11 @@ def test_each_outcome_is_counted_where_it_belongs() -> None:
         for kind in (ErrorClass.TRANSIENT, ErrorClass.EVENT)
     ]
     assert failed == [1, 1]
+
+
+def test_an_event_that_came_after_its_claim_began_was_not_there_in_negative_time() -> None:
+    metrics = Metrics()
+    publish(metrics, [claim(1, created_at=NOW + timedelta(seconds=1))], lambda _: Acked("t[0]@1"))
+    total = metrics.registry.get_sample_value("outbox_commit_to_ack_seconds_sum")
+    assert total is not None
+    assert total >= 0

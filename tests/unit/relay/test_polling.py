@@ -332,3 +332,48 @@ def test_lc_24_in_any_interleaving_no_lane_is_in_use_by_two_workers() -> None:
         CrewMachine,
         settings=settings(max_examples=150, stateful_step_count=40, deadline=None),
     )
+
+
+# A token that is changed ---------------------------------------------------------------------
+
+
+def test_after_a_lost_connection_the_process_goes_on_under_another_token() -> None:
+    crew = Crew(2, None)
+    crew.become(7)
+    crew.add([1, 2, 3])
+    asked: list[int] = []
+
+    def fence(token: int) -> int:
+        asked.append(token)
+        return token + 10
+
+    assert crew.fenced(7, fence) == 17
+    assert crew.share(0) == Share((1, 2, 3), 17)
+    # Another worker lost its connection at the same time: its claims are fenced already.
+    assert crew.fenced(7, fence) == 17
+    assert asked == [7]
+    assert crew.fenced(17, fence) == 27
+
+
+def test_who_holds_other_lanes_by_now_has_nothing_to_fence() -> None:
+    crew = Crew(1, None)
+    crew.become(7)
+    assert crew.fenced(7, lambda _: 8) == 8
+    crew.become(9)
+    assert crew.fenced(7, lambda _: 99) is None
+    assert crew.fenced(8, lambda _: 99) is None
+    assert crew.fenced(9, lambda _: None) is None
+    assert crew.holder == 9
+
+
+def test_the_token_does_not_change_while_the_keeper_uses_it() -> None:
+    crew = Crew(1, None)
+    crew.become(7)
+    with crew.steady() as holder:
+        assert holder == 7
+        thread = threading.Thread(target=lambda: crew.fenced(7, lambda _: 8))
+        thread.start()
+        thread.join(0.1)
+        assert crew.holder == 7
+    thread.join()
+    assert crew.holder == 8

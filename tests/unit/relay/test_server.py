@@ -7,6 +7,7 @@ import urllib.request
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from http.client import RemoteDisconnected
 from typing import Any
 
 import pytest
@@ -189,3 +190,15 @@ def test_a_port_that_is_taken_is_told_with_the_cure(process: Process) -> None:
     settings = Http(host="127.0.0.1", port=process.port)
     with pytest.raises(SettingsError, match=r"in use.*choose another http\.port, or 0"):
         Server(settings, process.health, process.metrics, process.reported)
+
+
+def test_whoever_does_not_wait_for_the_answer_is_no_defect(
+    process: Process, caplog: pytest.LogCaptureFixture
+) -> None:
+    def hung_up() -> None:
+        raise ConnectionResetError
+
+    process.when_asked = hung_up
+    with pytest.raises(RemoteDisconnected):
+        process.get("/status")
+    assert caplog.records == []

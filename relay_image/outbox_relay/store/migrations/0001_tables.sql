@@ -93,7 +93,7 @@ CREATE TABLE outbox.delivery (
     hold                  outbox.hold  NOT NULL DEFAULT 'NONE',
     lane                  smallint     NOT NULL DEFAULT -1,  -- -1 where the relay does not order
     crashes               smallint     NOT NULL DEFAULT 0,   -- leases that ran out in a row
-    bytes                 integer      NOT NULL DEFAULT 0,   -- of the payload: a claim is bounded
+    bytes                 integer      NOT NULL DEFAULT 0,   -- of payload and headers: a claim is bounded
     claimed_by            text,
     result                text,        -- the broker's answer, e.g. orders[3]@1042
     last_error            jsonb,       -- {"class", "code", "text", "at"}

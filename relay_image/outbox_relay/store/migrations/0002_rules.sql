@@ -16,6 +16,12 @@ CREATE FUNCTION outbox.lane_of(key_hash bigint, seq bigint) RETURNS smallint
     LANGUAGE sql IMMUTABLE PARALLEL SAFE
     AS $$ SELECT (coalesce(key_hash, seq) & 63)::smallint $$;
 
+-- What an event weighs in a relay's memory: headers as the text that a claim brings, because on disk
+-- they may be compressed to a hundredth of it.
+CREATE FUNCTION outbox.bytes_of(payload bytea, headers jsonb) RETURNS integer
+    LANGUAGE sql IMMUTABLE PARALLEL SAFE
+    AS $$ SELECT octet_length(payload) + coalesce(octet_length(headers::text), 0) $$;
+
 -- An event arrives ---------------------------------------------------------------------------
 
 CREATE FUNCTION outbox.is_headers(headers jsonb) RETURNS boolean
@@ -31,6 +37,11 @@ CREATE FUNCTION outbox.is_headers(headers jsonb) RETURNS boolean
                             OR jsonb_typeof(h->1) NOT IN ('string', 'null')
                         ELSE true END)
         ELSE false END $$;
+
+-- A time that the relays' calendar has, in every time zone.
+CREATE FUNCTION outbox.in_calendar(at timestamptz) RETURNS boolean
+    LANGUAGE sql IMMUTABLE STRICT PARALLEL SAFE
+    AS $$ SELECT at >= timestamptz '0001-01-02 00:00+00' AND at < timestamptz '9999-12-31 00:00+00' $$;
 
 -- In the trigger and not in CHECKs, because PostgreSQL parses every CHECK anew for every INSERT
 -- statement: that cost a producer more than storing the row.
@@ -56,6 +67,11 @@ BEGIN
     END IF;
     IF NEW.metadata IS NOT NULL AND jsonb_typeof(NEW.metadata) <> 'object' THEN
         PERFORM outbox.event_is_refused('metadata is not a JSON object', 'For example {"source": "api"}.');
+    END IF;
+    IF NEW.occurred_at IS NOT NULL AND NOT outbox.in_calendar(NEW.occurred_at) THEN
+        PERFORM outbox.event_is_refused(
+            'occurred_at is not within the years 1 to 9999',
+            'No consumer could read it; leave it out where the time is not known.');
     END IF;
     IF NEW.max_attempts < 1 THEN
         PERFORM outbox.event_is_refused('max_attempts is less than 1', 'Leave it out for the relay''s.');
@@ -127,7 +143,7 @@ DECLARE
 BEGIN
     WITH served AS (
         INSERT INTO outbox.delivery (relay_id, seq, bytes, key_hash, lane, hold, available_at)
-        SELECT r.id, e.seq, octet_length(e.payload),
+        SELECT r.id, e.seq, outbox.bytes_of(e.payload, e.headers),
                CASE r.ordering WHEN 'Key' THEN outbox.key_hash(e.ordering_key) END,
                CASE r.ordering WHEN 'Key'
                     THEN outbox.lane_of(outbox.key_hash(e.ordering_key), e.seq) ELSE -1 END,
@@ -264,6 +280,30 @@ ALTER TABLE outbox.delivery ENABLE ALWAYS TRIGGER delivery_keeps_the_rules;
 ALTER TABLE outbox.delivery ENABLE ALWAYS TRIGGER delivery_keeps_its_past;
 ALTER TABLE outbox.delivery ENABLE ALWAYS TRIGGER delivery_is_kept;
 ALTER TABLE outbox.delivery ENABLE ALWAYS TRIGGER delivery_is_not_truncated;
+
+-- What nobody wanted is kept until somebody has it --------------------------------------------
+
+CREATE FUNCTION outbox.unmatched_is_kept() RETURNS trigger LANGUAGE plpgsql AS $$
+BEGIN
+    IF TG_OP = 'DELETE' AND EXISTS (
+        SELECT 1 FROM outbox.relay r JOIN outbox.delivery d ON d.relay_id = r.id AND d.seq = OLD.seq)
+    THEN
+        RETURN OLD;
+    END IF;
+    RAISE EXCEPTION 'outbox: % of outbox.unmatched is not allowed: no relay would ever get the event',
+        TG_OP USING ERRCODE = 'restrict_violation',
+        HINT = 'It goes when a relay that wants the event has registered.';
+END $$;
+CREATE TRIGGER unmatched_is_kept BEFORE DELETE ON outbox.unmatched
+    FOR EACH ROW EXECUTE FUNCTION outbox.unmatched_is_kept();
+CREATE TRIGGER unmatched_keeps_its_event BEFORE UPDATE ON outbox.unmatched
+    FOR EACH ROW WHEN (NEW.seq <> OLD.seq OR NEW.version < OLD.version)
+    EXECUTE FUNCTION outbox.unmatched_is_kept();
+CREATE TRIGGER unmatched_is_not_truncated BEFORE TRUNCATE ON outbox.unmatched
+    FOR EACH STATEMENT EXECUTE FUNCTION outbox.unmatched_is_kept();
+ALTER TABLE outbox.unmatched ENABLE ALWAYS TRIGGER unmatched_is_kept;
+ALTER TABLE outbox.unmatched ENABLE ALWAYS TRIGGER unmatched_keeps_its_event;
+ALTER TABLE outbox.unmatched ENABLE ALWAYS TRIGGER unmatched_is_not_truncated;
 
 -- The audit only grows -----------------------------------------------------------------------
 

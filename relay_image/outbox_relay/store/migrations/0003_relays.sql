@@ -9,22 +9,39 @@ CREATE FUNCTION outbox.like_patterns(event_types text[]) RETURNS text[]
 
 -- What waits belongs into other lanes when a relay's ordering changes: `hold` is TIME for what was
 -- in line, because its seq may lie below the watermark of a relay that is running. Also run now and
--- then, for a transaction that began before the change and was committed after it.
-CREATE FUNCTION outbox.relane(relay integer) RETURNS integer LANGUAGE plpgsql AS $$
+-- then, so many at a time, for transactions that began before the change and were committed after it.
+CREATE FUNCTION outbox.relane(relay integer, row_limit integer DEFAULT NULL) RETURNS integer
+    LANGUAGE plpgsql AS $$
 DECLARE
-    moved integer;
+    ordered boolean := (SELECT r.ordering = 'Key' FROM outbox.relay r WHERE r.id = relay);
+    low smallint := CASE WHEN ordered THEN -1 ELSE 0 END;
+    high smallint := CASE WHEN ordered THEN -1 ELSE 32767 END;
+    wrong tid[];
 BEGIN
+    IF row_limit IS NULL THEN
+        SELECT array_agg(w.ctid) INTO wrong FROM (
+            SELECT d.ctid FROM outbox.delivery d
+             WHERE d.relay_id = relay AND d.state <> 'PUBLISHED' AND d.lane BETWEEN low AND high
+               FOR UPDATE) w;
+    ELSE  -- they came as new ones do: so these two indexes have them all
+        wrong := ARRAY(SELECT d.ctid FROM outbox.delivery d
+                        WHERE d.relay_id = relay AND d.state = 'PENDING' AND d.hold = 'NONE'
+                          AND d.lane BETWEEN low AND high
+                        LIMIT row_limit FOR UPDATE SKIP LOCKED);
+        wrong := wrong || ARRAY(SELECT d.ctid FROM outbox.delivery d
+                                 WHERE d.relay_id = relay AND d.state = 'PENDING'
+                                   AND d.hold IN ('TIME', 'SUSPECT') AND d.lane BETWEEN low AND high
+                                 LIMIT row_limit - cardinality(wrong) FOR UPDATE SKIP LOCKED);
+    END IF;
     UPDATE outbox.delivery d SET
-        key_hash = CASE r.ordering WHEN 'Key' THEN outbox.key_hash(e.ordering_key) END,
-        lane = CASE r.ordering WHEN 'Key'
+        key_hash = CASE WHEN ordered THEN outbox.key_hash(e.ordering_key) END,
+        lane = CASE WHEN ordered
                     THEN outbox.lane_of(outbox.key_hash(e.ordering_key), d.seq) ELSE -1 END,
         hold = CASE WHEN d.hold IN ('NONE', 'KEY') AND d.state = 'PENDING' THEN 'TIME'
                     WHEN d.hold = 'DEAD' THEN 'NONE' ELSE d.hold END
-      FROM outbox.event e, outbox.relay r
-     WHERE r.id = relay AND d.relay_id = r.id AND e.seq = d.seq AND d.state <> 'PUBLISHED'
-       AND (d.lane < 0) = (r.ordering = 'Key');
-    GET DIAGNOSTICS moved = ROW_COUNT;
-    RETURN moved;
+      FROM outbox.event e
+     WHERE d.ctid = ANY (wrong) AND e.seq = d.seq;
+    RETURN coalesce(cardinality(wrong), 0);
 END $$;
 
 -- Idempotent. A new or changed subscription gets the next version, drawn and committed under one
@@ -67,33 +84,45 @@ BEGIN
 END $$;
 
 -- Events that nobody wanted are offered to whoever registered since. Returns how many were looked
--- at; run it until that is less than the limit.
+-- at; run it until that is less than the limit. By address, and without a look at deliveries: those
+-- are keyed by relay, and to ask whether any relay has an event would walk over all of them.
 CREATE FUNCTION outbox.route_unmatched(row_limit integer DEFAULT 1000) RETURNS integer
-    LANGUAGE plpgsql SET enable_seqscan = off AS $$
+    LANGUAGE plpgsql
+    SET plan_cache_mode = force_generic_plan
+    SET enable_seqscan = off SET enable_bitmapscan = off
+    SET enable_hashjoin = off SET enable_mergejoin = off AS $$
 DECLARE
     newest bigint := (SELECT max(version) FROM outbox.relay);
-    asked bigint[];
+    asked tid[];
+    served bigint[];
 BEGIN
-    SELECT array_agg(seq) INTO asked FROM (
-        SELECT seq FROM outbox.unmatched WHERE version < newest
+    SELECT array_agg(u.ctid) INTO asked FROM (
+        SELECT ctid FROM outbox.unmatched WHERE version < newest
          ORDER BY version, seq LIMIT row_limit FOR UPDATE SKIP LOCKED) u;
     IF asked IS NULL THEN
         RETURN 0;
     END IF;
-    INSERT INTO outbox.delivery (relay_id, seq, bytes, key_hash, lane, hold, available_at)
-    SELECT r.id, e.seq, octet_length(e.payload),
-           CASE r.ordering WHEN 'Key' THEN outbox.key_hash(e.ordering_key) END,
-           CASE r.ordering WHEN 'Key'
-                THEN outbox.lane_of(outbox.key_hash(e.ordering_key), e.seq) ELSE -1 END,
-           'TIME',  -- its seq may lie below the relays' watermark
-           greatest(e.available_at, now())
-      FROM unnest(asked) a JOIN outbox.unmatched u ON u.seq = a JOIN outbox.event e ON e.seq = a
-      JOIN outbox.relay r ON r.version > u.version AND r.version <= newest
-                         AND outbox.wants(r, e.event_type, e.tenant_id)
-        ON CONFLICT DO NOTHING;
-    DELETE FROM outbox.unmatched u WHERE u.seq = ANY (asked)
-       AND EXISTS (SELECT 1 FROM outbox.delivery d WHERE d.seq = u.seq);
-    UPDATE outbox.unmatched SET version = newest WHERE seq = ANY (asked);
+    WITH fits AS MATERIALIZED (
+        SELECT r.id, e.seq, outbox.bytes_of(e.payload, e.headers) AS bytes,
+               CASE r.ordering WHEN 'Key' THEN outbox.key_hash(e.ordering_key) END AS key_hash,
+               CASE r.ordering WHEN 'Key'
+                    THEN outbox.lane_of(outbox.key_hash(e.ordering_key), e.seq) ELSE -1 END AS lane,
+               e.available_at
+          FROM outbox.unmatched u JOIN outbox.event e ON e.seq = u.seq
+          JOIN outbox.relay r ON r.version > u.version AND r.version <= newest
+                             AND outbox.wants(r, e.event_type, e.tenant_id)
+         WHERE u.ctid = ANY (asked)
+    ), made AS (
+        INSERT INTO outbox.delivery (relay_id, seq, bytes, key_hash, lane, hold, available_at)
+        SELECT f.id, f.seq, f.bytes, f.key_hash, f.lane,
+               'TIME',  -- its seq may lie below the relays' watermark
+               greatest(f.available_at, now())
+          FROM fits f
+            ON CONFLICT DO NOTHING)
+    SELECT array_agg(f.seq) INTO served FROM fits f;
+    IF served IS NOT NULL THEN
+        DELETE FROM outbox.unmatched u WHERE u.seq = ANY (served);
+    END IF;
+    UPDATE outbox.unmatched u SET version = newest WHERE u.ctid = ANY (asked);
     RETURN cardinality(asked);
 END $$;
-

@@ -13,8 +13,8 @@ CREATE TYPE outbox.claimed AS (
     line_from bigint  -- the smallest seq that was in line; for the caller's watermark
 );
 
--- A claim takes at most so many bytes of payload, or one event: a relay's memory is bounded,
--- whatever waits.
+-- A claim takes at most so many bytes of payload and headers, or one event: a relay's memory is
+-- bounded, whatever waits.
 CREATE FUNCTION outbox.bytes_per_claim() RETURNS integer
     LANGUAGE sql IMMUTABLE PARALLEL SAFE AS $$ SELECT 8 * 1024 * 1024 $$;
 
@@ -135,10 +135,11 @@ BEGIN
                             LIMIT 1) l) THEN
         RETURN;  -- a look that finds nothing writes nothing
     END IF;
-    -- An event that was inserted before we registered comes before the later ones of its key.
+    -- An event that was inserted before we registered comes before the later ones of its key. Not so
+    -- what waits for others who registered since: us it was offered to.
     IF EXISTS (SELECT 1 FROM outbox.unmatched u
-                WHERE u.version < (SELECT max(r.version) FROM outbox.relay r)) THEN
-        PERFORM outbox.route_unmatched(row_limit);
+                WHERE u.version < (SELECT r.version FROM outbox.relay r WHERE r.id = relay)) THEN
+        PERFORM outbox.route_unmatched(greatest(row_limit, 5000));
         RETURN;
     END IF;
     -- Before anything is chosen: whoever changes a key by hand locks this row too, so that what we
@@ -215,7 +216,7 @@ BEGIN
       FROM judged j
      -- again, in the same view of the database in which the candidates were found
      WHERE NOT EXISTS (SELECT 1 FROM outbox.unmatched u
-                        WHERE u.version < (SELECT max(r.version) FROM outbox.relay r));
+                        WHERE u.version < (SELECT r.version FROM outbox.relay r WHERE r.id = relay));
     IF behind IS NOT NULL THEN  -- out of the line, so that nobody steps over them again and again
         UPDATE outbox.delivery d SET hold = 'KEY'
          WHERE d.ctid = ANY (behind) AND d.state = 'PENDING';
@@ -229,6 +230,9 @@ END $$;
 -- The claim itself: what was chosen is ours. By address, and with no condition that an index could
 -- serve: with poor statistics the planner would walk that instead. With a `holder` it is a claim in
 -- order. One function, because every function that a row passes through copies it once more.
+-- Who is in line is due, whatever its available_at says: that is when its producer's transaction
+-- began, which may be after ours did, or the clock was set back. Left out, it would be overtaken by
+-- the next of its key. `least`, so that nothing is ever claimed before its available_at.
 CREATE FUNCTION outbox.claim(
     relay integer, owner text, row_limit integer, lease interval, floor bigint,
     suspects boolean, durable boolean, holder bigint DEFAULT NULL,
@@ -263,14 +267,17 @@ BEGIN
     WITH mine AS (
         UPDATE outbox.delivery d SET
             state = 'CLAIMED', hold = 'NONE', attempts = d.attempts + 1, claimed_at = now(),
-            claimed_by = owner, claim_token = fence, lease_until = now() + lease
-         WHERE d.ctid = ANY (chosen) AND d.state = 'PENDING' AND d.available_at <= now()
+            claimed_by = owner, claim_token = fence, lease_until = now() + lease,
+            available_at = least(d.available_at, now())
+         WHERE d.ctid = ANY (chosen) AND d.state = 'PENDING'
+           AND (d.hold = 'NONE' OR d.available_at <= now())
         RETURNING d.seq, d.attempts, d.attempts_base, d.crashes, d.lane)
     SELECT d.seq, fence, now(), d.attempts, d.attempts_base, d.crashes, d.lane,
            e.event_id::text, e.event_type, e.payload, e.content_type, e.headers::text,
            e.metadata->>'traceparent', e.partition_key, e.ordering_key, e.tenant_id,
            e.correlation_id, e.causation_id::text, e.idempotency_key, e.aggregate_type,
-           e.aggregate_id, e.occurred_at, e.created_at, e.max_attempts, line_from
+           e.aggregate_id, CASE WHEN outbox.in_calendar(e.occurred_at) THEN e.occurred_at END,
+           e.created_at, e.max_attempts, line_from
       FROM mine d JOIN outbox.event e ON e.seq = d.seq;
 END $$;
 
