@@ -66,6 +66,12 @@ CREATE TABLE outbox.replay_ledger (
 );
 COMMENT ON TABLE outbox.replay_ledger IS 'What bulk replays did: one row per chunk, in its transaction.';
 
+-- What a person brought back, or told when to go out, is as old as that decision: else a relay with
+-- a maxAge would bury yesterday's events in the moment in which they are replayed.
+ALTER TABLE outbox.delivery ADD COLUMN age_from timestamptz;
+COMMENT ON COLUMN outbox.delivery.age_from IS
+    'A relay''s maxAge counts from here; NULL = from the event''s created_at.';
+
 -- The rules ------------------------------------------------------------------------------------
 
 CREATE FUNCTION outbox.replay_is_kept() RETURNS trigger LANGUAGE plpgsql AS $$
@@ -149,7 +155,7 @@ BEGIN
                  GROUP BY s.run) r;
     END IF;
     UPDATE outbox.delivery d SET
-        state = 'PENDING', hold = 'TIME', available_at = due, crashes = 0,
+        state = 'PENDING', hold = 'TIME', available_at = due, age_from = due, crashes = 0,
         published_at = NULL, result = NULL, replay_id = job.id,
         previous_published_at = coalesce(d.published_at, d.previous_published_at),
         attempts_base = CASE WHEN job.reset_attempts THEN d.attempts ELSE d.attempts_base END,
@@ -182,11 +188,12 @@ BEGIN
     SELECT array_agg(u.seq) INTO unwanted FROM (
         SELECT u.seq FROM unnest(seqs) AS v (seq) JOIN outbox.unmatched u ON u.seq = v.seq
            FOR UPDATE OF u) u;
-    INSERT INTO outbox.delivery (relay_id, seq, bytes, key_hash, lane, hold, available_at, replay_id)
+    INSERT INTO outbox.delivery (relay_id, seq, bytes, key_hash, lane, hold, available_at, age_from,
+                                 replay_id)
     SELECT job.relay_id, e.seq, octet_length(e.payload),
            CASE WHEN ordered THEN outbox.key_hash(e.ordering_key) END,
            CASE WHEN ordered THEN outbox.lane_of(outbox.key_hash(e.ordering_key), e.seq) ELSE -1 END,
-           'TIME', greatest(e.available_at, due), job.id
+           'TIME', greatest(e.available_at, due), greatest(e.available_at, due), job.id
       FROM unnest(seqs) AS v (seq) JOIN outbox.event e ON e.seq = v.seq
         ON CONFLICT DO NOTHING;
     GET DIAGNOSTICS given = ROW_COUNT;
@@ -310,6 +317,106 @@ BEGIN
     outcome := 'taken';
     band := chunk.band;
     n := chunk.n;
+END $$;
+
+-- How old is it? -------------------------------------------------------------------------------
+
+-- The claim and the expiry of 0004, with their reasons there; what is new is age_from.
+ALTER TYPE outbox.claimed ADD ATTRIBUTE age_from timestamptz;
+
+CREATE OR REPLACE FUNCTION outbox.claim(
+    relay integer, owner text, row_limit integer, lease interval, floor bigint,
+    suspects boolean, durable boolean, holder bigint DEFAULT NULL,
+    lanes smallint[] DEFAULT NULL, lane_limit integer DEFAULT NULL, release boolean DEFAULT false
+) RETURNS SETOF outbox.claimed LANGUAGE plpgsql
+    SET plan_cache_mode = force_generic_plan
+    SET enable_seqscan = off SET enable_bitmapscan = off
+    SET enable_hashjoin = off SET enable_mergejoin = off AS $$
+DECLARE
+    fence bigint;
+    chosen tid[];
+    line_from bigint;
+BEGIN
+    IF holder IS NULL THEN
+        SELECT c.chosen, c.line_from INTO chosen, line_from
+          FROM outbox.choose(relay, row_limit, floor, suspects) c;
+    ELSE
+        SELECT c.chosen, c.line_from INTO chosen, line_from
+          FROM outbox.choose_ordered(relay, holder, lanes, row_limit, lane_limit, floor, suspects,
+                                     release) c;
+    END IF;
+    IF chosen IS NULL THEN
+        RETURN;
+    END IF;
+    IF NOT durable THEN
+        -- A claim that a crash of the server takes back never was: no need to wait for the disk.
+        -- Not so what ends a claim, so a transaction that does both is durable.
+        PERFORM set_config('synchronous_commit', 'off', true);
+    END IF;
+    fence := nextval('outbox.token_seq');
+    RETURN QUERY
+    WITH mine AS (
+        UPDATE outbox.delivery d SET
+            state = 'CLAIMED', hold = 'NONE', attempts = d.attempts + 1, claimed_at = now(),
+            claimed_by = owner, claim_token = fence, lease_until = now() + lease
+         WHERE d.ctid = ANY (chosen) AND d.state = 'PENDING' AND d.available_at <= now()
+        RETURNING d.seq, d.attempts, d.attempts_base, d.crashes, d.lane, d.age_from)
+    SELECT d.seq, fence, now(), d.attempts, d.attempts_base, d.crashes, d.lane,
+           e.event_id::text, e.event_type, e.payload, e.content_type, e.headers::text,
+           e.metadata->>'traceparent', e.partition_key, e.ordering_key, e.tenant_id,
+           e.correlation_id, e.causation_id::text, e.idempotency_key, e.aggregate_type,
+           e.aggregate_id, e.occurred_at, e.created_at, e.max_attempts, line_from,
+           d.age_from
+      FROM mine d JOIN outbox.event e ON e.seq = d.seq;
+END $$;
+
+CREATE OR REPLACE FUNCTION outbox.expire(
+    relay integer, owner text, lanes smallint[], row_limit integer, floor bigint,
+    max_age interval, block boolean
+) RETURNS TABLE (seq bigint, event_id text) LANGUAGE plpgsql
+    SET plan_cache_mode = force_generic_plan
+    SET enable_seqscan = off SET enable_bitmapscan = off
+    SET enable_hashjoin = off SET enable_mergejoin = off AS $$
+#variable_conflict use_column
+DECLARE
+    old bigint[];
+BEGIN
+    WITH next AS (
+        SELECT l.seq, l.age_from FROM unnest(lanes) AS own (lane), LATERAL (
+            SELECT d.seq, d.age_from FROM outbox.delivery d
+             WHERE d.relay_id = relay AND d.lane = own.lane
+               AND d.state = 'PENDING' AND d.hold = 'NONE' AND d.seq > floor
+             ORDER BY d.seq LIMIT row_limit) l
+        UNION ALL
+        (SELECT d.seq, d.age_from FROM outbox.delivery d
+          WHERE d.relay_id = relay AND d.state = 'PENDING' AND d.hold = 'TIME'
+            AND d.available_at <= now() AND d.lane = ANY (lanes)
+          ORDER BY d.available_at LIMIT row_limit)
+    )
+    SELECT array_agg(n.seq) INTO old FROM next n JOIN outbox.event e ON e.seq = n.seq
+     WHERE coalesce(n.age_from, e.created_at) < now() - max_age;
+    IF old IS NULL THEN
+        RETURN;
+    END IF;
+    SELECT array_agg(l.seq) INTO old FROM (
+        SELECT d.seq FROM outbox.delivery d
+         WHERE d.relay_id = relay AND d.seq = ANY (old) AND d.state = 'PENDING'
+           FOR UPDATE SKIP LOCKED) l;
+    UPDATE outbox.delivery d SET
+        state = 'CLAIMED', hold = 'NONE', claimed_at = now(), claimed_by = owner,
+        claim_token = 0, lease_until = now()
+     WHERE d.relay_id = relay AND d.seq = ANY (old);
+    RETURN QUERY
+    WITH dead AS (
+        UPDATE outbox.delivery d SET
+            state = 'DEAD',
+            hold = CASE WHEN block AND d.key_hash IS NOT NULL THEN 'DEAD' ELSE 'NONE' END::outbox.hold,
+            last_error = jsonb_build_object('class', 'expired', 'code', 'MAX_AGE', 'at', now(),
+                             'text', format('older than the relay''s maxAge of %s', max_age)),
+            claimed_at = NULL, claimed_by = NULL, claim_token = NULL, lease_until = NULL
+         WHERE d.relay_id = relay AND d.seq = ANY (old)
+        RETURNING d.seq)
+    SELECT dead.seq, e.event_id::text FROM dead JOIN outbox.event e ON e.seq = dead.seq;
 END $$;
 
 REVOKE ALL ON FUNCTION outbox.replay_is_kept(), outbox.replay_goes_on(),
