@@ -175,19 +175,18 @@ BEGIN
 END $$;
 
 -- Events that the relay never had get their first delivery. Whoever routes those that nobody wanted
--- holds them while it does: so they are held here first, and neither waits for the other.
+-- holds them while it does: so they are held here first, and neither waits for the other. They stay
+-- where they are: another relay that registered since may not have been offered them yet.
 CREATE FUNCTION outbox.backfill(job outbox.replay, ordered boolean, seqs bigint[], due timestamptz)
     RETURNS integer LANGUAGE plpgsql
     SET plan_cache_mode = force_generic_plan
     SET enable_seqscan = off SET enable_bitmapscan = off
     SET enable_hashjoin = off SET enable_mergejoin = off SET jit = off AS $$
 DECLARE
-    unwanted bigint[];
     given integer;
 BEGIN
-    SELECT array_agg(u.seq) INTO unwanted FROM (
-        SELECT u.seq FROM unnest(seqs) AS v (seq) JOIN outbox.unmatched u ON u.seq = v.seq
-           FOR UPDATE OF u) u;
+    PERFORM u.seq FROM unnest(seqs) AS v (seq) JOIN outbox.unmatched u ON u.seq = v.seq
+        FOR UPDATE OF u;
     INSERT INTO outbox.delivery (relay_id, seq, bytes, key_hash, lane, hold, available_at, age_from,
                                  replay_id)
     SELECT job.relay_id, e.seq, octet_length(e.payload),
@@ -197,9 +196,6 @@ BEGIN
       FROM unnest(seqs) AS v (seq) JOIN outbox.event e ON e.seq = v.seq
         ON CONFLICT DO NOTHING;
     GET DIAGNOSTICS given = ROW_COUNT;
-    IF unwanted IS NOT NULL THEN
-        DELETE FROM outbox.unmatched u WHERE u.seq = ANY (unwanted);
-    END IF;
     RETURN given;
 END $$;
 
