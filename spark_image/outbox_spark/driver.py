@@ -15,6 +15,7 @@ from outbox_relay.store import replays
 from outbox_relay.store.connection import Connection
 from outbox_relay.store.migrate import require_current
 from outbox_relay.store.replays import Known, Progress
+from outbox_spark import stopping
 from outbox_spark.engine import Engine
 from outbox_spark.patience import PATIENCE, Patient
 from outbox_spark.progress import Board, Speed, seconds_left
@@ -57,13 +58,14 @@ class Driver:
         text = "stopped; what is done stays done, and another attempt goes on from there"
         self._board.say(stage="Stopped", rate=0.0, seconds_left=None, message=text)
         log.info(text, extra={"happening": "stopped"})
-        if not self.begun:
+        if self._settings.dry_run:
             return
         try:
             # Who ends a process does not wait for minutes until a store is back.
             with self._store(statement_timeout=5.0, patience=0.0) as store:
-                store.ask(lambda conn: replays.stop(conn, self._settings.id))
-                self._look(store)
+                # Also where we have not begun: an attempt before us may have been killed.
+                if store.ask(lambda conn: replays.stop(conn, self._settings.id)):
+                    self._look(store)
         except OutboxError as error:
             log.warning("could not write down that we stop: %s", error)
 
@@ -110,10 +112,12 @@ class Driver:
         store.ask(lambda conn: replays.set_pace(conn, settings.id, pace))
         engine = Engine(settings)
         try:
+            stopping.check()
             engine.start()
             self._board.say(pace=pace, message="waiting for executors")
             before = self._look(store)
             while not engine.wait(LOOK):
+                stopping.check()
                 if self._look(store).chunks_done > before.chunks_done:
                     pace = self._keep_pace(store, throttle, known, pace)
         finally:

@@ -1,9 +1,11 @@
 """A bulk replay that is stopped, killed or cut off from its database goes on where it was."""
 
+from pathlib import Path
+
 import pytest
 
 from fixtures.outbox import Outbox
-from fixtures.replays import ReplayProcess, StartReplay, make_dead
+from fixtures.replays import MAIN, ReplayProcess, StartReplay, make_dead
 from services import Postgres, wait_until
 
 pytestmark = [pytest.mark.pg, pytest.mark.timeout(300)]
@@ -21,6 +23,18 @@ def midway(outbox: Outbox, replay: ReplayProcess) -> None:
         )
 
     wait_until(some, 120, "it is in the middle")
+
+
+def as_it_starts(replay: ReplayProcess) -> None:
+    """The JVM is being started: it is seconds until Python runs."""
+    children = Path(f"/proc/{replay.pid}/task/{replay.pid}/children")
+
+    def submits(pid: str) -> bool:
+        words = Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
+        a_copy_of_the_shell = words[1:2] == [bytes(MAIN.with_name("driver"))]
+        return not a_copy_of_the_shell and any(b"ubmit" in word for word in words)
+
+    wait_until(lambda: any(map(submits, children.read_text().split())), 30, "spark-submit runs")
 
 
 def each_came_back_once(outbox: Outbox) -> None:
@@ -54,6 +68,38 @@ def test_told_to_stop_it_stops_in_good_order_and_another_attempt_goes_on(
         ("replay-begin",),
         ("replay-stop",),
         ("replay-end",),
+    ]
+
+
+def test_told_to_stop_before_it_runs_it_takes_nothing(
+    outbox: Outbox, start_replay: StartReplay
+) -> None:
+    make_dead(outbox, outbox.register(), EVENTS)
+    early = start_replay(outbox.dsn, rate=MODERATE)
+    as_it_starts(early)
+    assert early.stop(60) == 143
+    assert early.last_words.stage == "Stopped"
+    assert not early.happened("engine-started")
+    assert outbox.states() == {"DEAD": EVENTS}
+    assert outbox.sql("SELECT action FROM outbox.audit") == []  # nothing had begun
+
+
+def test_what_a_killed_attempt_left_is_written_down_by_one_that_is_told_before_it_begins(
+    outbox: Outbox, start_replay: StartReplay
+) -> None:
+    make_dead(outbox, outbox.register(), EVENTS)
+    first = start_replay(outbox.dsn, rate=MODERATE)
+    midway(outbox, first)
+    first.kill()
+    early = start_replay(outbox.dsn, rate=MODERATE)
+    as_it_starts(early)
+    assert early.stop(60) == 143
+    done = outbox.value("SELECT sum(replayed) FROM outbox.replay_ledger")
+    assert (early.last_words.stage, early.last_words.replayed) == ("Stopped", done)
+    assert outbox.states() == {"PENDING": done, "DEAD": EVENTS - done}
+    assert outbox.sql("SELECT action FROM outbox.audit ORDER BY id") == [
+        ("replay-begin",),
+        ("replay-stop",),
     ]
 
 

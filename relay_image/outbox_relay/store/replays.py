@@ -266,13 +266,14 @@ def finish(conn: Connection, replay_id: str) -> None:
         _audit(conn, replay_id, "replay-end", *_change(found))
 
 
-def stop(conn: Connection, replay_id: str) -> None:
-    """Note that nobody works on it for now; what is done stays done."""
+def stop(conn: Connection, replay_id: str) -> bool:
+    """Note that nobody works on it for now; what is done stays done. False: there is no such."""
     with translated(), conn.transaction():
         rows = fetch(conn, LOCK, {"id": replay_id})
         if rows and rows[0]["finished_at"] is None and rows[0]["stopped_at"] is None:
             conn.execute(STOPPED, {"id": replay_id})
             _audit(conn, replay_id, "replay-stop", *_change(rows[0]))
+    return bool(rows)
 
 
 def _change(found: Row) -> tuple[str, str]:
