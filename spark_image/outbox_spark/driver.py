@@ -119,7 +119,9 @@ class Driver:
             while not engine.wait(LOOK):
                 stopping.check()
                 if self._look(store).chunks_done > before.chunks_done:
-                    pace = self._keep_pace(store, throttle, known, pace)
+                    waited = store.ask(lambda conn: replays.live_age(conn, known.relay_id))
+                    throttle = throttle.seen(waited)
+                    pace = self._keep_pace(store, throttle, pace, waited)
         finally:
             engine.stop()
         progress = self._look(store)
@@ -153,13 +155,15 @@ class Driver:
             )
         return progress
 
-    def _keep_pace(self, store: Patient, throttle: Throttle, known: Known, pace: float) -> float:
-        waited = store.ask(lambda conn: replays.live_age(conn, known.relay_id))
+    def _keep_pace(self, store: Patient, throttle: Throttle, pace: float, waited: float) -> float:
         allowed = throttle.next(pace, waited)
         if allowed != pace:
             store.ask(lambda conn: replays.set_pace(conn, self._settings.id, allowed))
         if allowed < throttle.rate:
-            text = f"slowed down to {allowed:.0f} events per second: live ones wait {waited:.1f} s"
+            text = (
+                f"slowed down to {allowed:.0f} events per second: the oldest that could go out "
+                f"waits {waited:.1f} s"
+            )
         else:
             text = "giving events back"
         self._board.say(pace=allowed, message=text)

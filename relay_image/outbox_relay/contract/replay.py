@@ -30,7 +30,7 @@ class Rate(Settings):
     events_per_second: Annotated[int, Field(ge=1, le=1_000_000)] = 1000
     """At most so many are given back to the relay per second."""
     yield_to_live: bool = True
-    """Go slower, down to a crawl, while live events wait longer than before."""
+    """Go slower, down to a crawl, while events that could go out wait longer than before."""
 
 
 class ReplayRequest(Settings):
