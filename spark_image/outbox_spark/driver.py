@@ -174,7 +174,7 @@ class Driver:
 
         def trouble(error: StoreUnavailable) -> None:
             self._health.trouble("store", error)
-            self._board.say(message=f"trying again: {error}")
+            self._board.say(message=f"trying again: {error}", rate=0.0, seconds_left=None)
 
         return Patient(
             self._settings.store,

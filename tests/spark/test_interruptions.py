@@ -156,7 +156,9 @@ def test_a_database_that_restarts_is_waited_for(
     midway(outbox, replay)
     postgres.kill()
     wait_until(lambda: replay.get("/readyz")[0] == 503, 20, "it notices")
-    assert replay.status()["message"].startswith("trying again")
+    told = replay.status()
+    assert told["message"].startswith("trying again")
+    assert (told["rate"], told.get("secondsLeft")) == (0, None)
     postgres.start()
     again = Outbox(outbox.dsn)
     try:
