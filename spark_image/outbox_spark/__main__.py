@@ -66,12 +66,20 @@ def attempt(settings: ReplaySettings, board: Board) -> int:
             return TOLD_TO_STOP
         except OutboxError as error:
             stopping.listen_no_more()
-            return failed(error, board, driver.begun)
+            return ended(driver, error, board)
         except Exception as error:
             stopping.listen_no_more()
             log.exception("a defect", extra={"happening": "defect"})
-            return failed(Defect(f"{error!r}: the log has the stack trace"), board, driver.begun)
+            return ended(driver, Defect(f"{error!r}: the log has the stack trace"), board)
     return Exit.DONE
+
+
+def ended(driver: Driver, error: OutboxError, board: Board) -> int:
+    """In the database, too, if it lets us: there nobody sees pods."""
+    words = LastWords.about(error)
+    if driver.begun:
+        driver.failed(f"{words.reason}: {words.message}")
+    return failed(error, board, driver.begun)
 
 
 def failed(error: OutboxError, board: Board, begun: bool) -> int:

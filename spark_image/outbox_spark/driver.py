@@ -58,16 +58,24 @@ class Driver:
         text = "stopped; what is done stays done, and another attempt goes on from there"
         self._board.say(stage="Stopped", rate=0.0, seconds_left=None, message=text)
         log.info(text, extra={"happening": "stopped"})
+        self._write_down()
+
+    def failed(self, why: str) -> None:
+        """Write it down; another attempt, if there is one, goes on."""
+        self._write_down(why)
+
+    def _write_down(self, why: str = "") -> None:
         if self._settings.dry_run:
             return
         try:
             # Who ends a process does not wait for minutes until a store is back.
             with self._store(statement_timeout=5.0, patience=0.0) as store:
                 # Also where we have not begun: an attempt before us may have been killed.
-                if store.ask(lambda conn: replays.stop(conn, self._settings.id)):
+                if store.ask(lambda conn: replays.stop(conn, self._settings.id, why)):
                     self._look(store)
+                    self._board.say(rate=0.0, seconds_left=None)
         except OutboxError as error:
-            log.warning("could not write down that we stop: %s", error)
+            log.warning("could not write down that it ends here: %s", error)
 
     def _preview(self) -> None:
         self._board.say(stage="Planning", message="counting what would be replayed")
@@ -146,7 +154,7 @@ class Driver:
             rate=round(speed, 1),
             seconds_left=seconds_left((progress.matched or 0) - done, speed),
         )
-        if now - self._line_at >= LINE:
+        if progress.matched is not None and now - self._line_at >= LINE:
             self._line_at = now
             log.info(
                 "%d of %d events, %.0f per second",

@@ -2,9 +2,9 @@
 The throttle: how many events may come back per second now, so that live ones do not wait for them.
 
 Called by `driver`, about once a second. Pure: how long events wait is read by others, and the pace
-that is judged right here is kept to by the database, for all tasks together. What the replay itself
-gave back counts among those that wait: a relay takes it before its line of new events, so a queue of
-it is what live events would wait behind.
+that is judged right here is kept to by the database, for all tasks together. What the replay gave
+back itself counts among those that wait: a relay takes it before its line of new events, so a queue
+of it is what live events would wait behind.
 """
 
 from dataclasses import dataclass, replace
@@ -31,7 +31,7 @@ class Throttle:
         return max(2 * self.usual, TOLERATED)
 
     def seen(self, waited: float) -> "Throttle":
-        """A backlog that was there at the beginning counts as usual until it is gone, and what grows
+        """A backlog that was there at the beginning counts as usual until it is gone; what grows
         beside the replay never does."""
         return replace(self, usual=min(self.usual, waited))
 

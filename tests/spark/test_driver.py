@@ -118,6 +118,11 @@ def test_where_spark_cannot_work_it_says_so_and_another_attempt_may(
     assert (report.stage, report.reason) == ("Failed", "EngineFailed")
     assert "/no/python" in report.message
     assert outbox.states() == {"DEAD": 10}
+    assert outbox.value("SELECT stopped_at IS NOT NULL FROM outbox.replay")
+    told = "SELECT action, after->>'state' FROM outbox.audit ORDER BY id DESC LIMIT 1"
+    ((action, state),) = outbox.sql(told)
+    assert action == "replay-stop"
+    assert state.startswith("0 replayed, 0 skipped: EngineFailed: ")
     again = start_replay(outbox.dsn)
     assert again.wait(120) == Exit.DONE
     assert outbox.states() == {"PENDING": 10}

@@ -54,7 +54,7 @@ def test_told_to_stop_it_stops_in_good_order_and_another_attempt_goes_on(
     midway(outbox, first)
     assert first.stop(30) == 143
     report = first.last_words
-    assert report.stage == "Stopped"
+    assert (report.stage, report.rate, report.seconds_left) == ("Stopped", 0, None)
     done = outbox.value("SELECT sum(replayed) FROM outbox.replay_ledger")
     assert report.replayed == done  # nothing goes on behind its back
     assert 0 < done < EVENTS

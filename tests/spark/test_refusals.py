@@ -41,8 +41,11 @@ def test_nothing_is_changed_by_what_cannot_be_done(
     before = deliveries(outbox)
     refused(start_replay(outbox.dsn, master=None, **settings), reason, says)
     assert deliveries(outbox) == before
-    assert outbox.value("SELECT count(*) FROM outbox.audit") == 0
     assert outbox.value("SELECT count(*) FROM outbox.replay_chunk") == 0
+    assert outbox.value("SELECT count(*) FROM outbox.replay WHERE stopped_at IS NULL") == 0
+    for action, state in outbox.sql("SELECT action, after->>'state' FROM outbox.audit"):
+        assert action == "replay-stop"
+        assert state.startswith(f"0 replayed, 0 skipped: {reason}: ")
 
 
 @pytest.mark.parametrize(
