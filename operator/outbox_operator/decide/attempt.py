@@ -32,6 +32,10 @@ CANNOT_START = {126, 127, 128}
 """Exit codes of a container whose program is not there, or is none."""
 KILLED = {137: "SIGKILL", 139: "SIGSEGV", 143: "SIGTERM"}
 
+PASSING = {DriverReason.WRONG_PASSWORD, DriverReason.LOGIN_REFUSED, DriverReason.SCHEMA_TOO_NEW}
+"""What a later attempt may get over although the driver calls it final: an earlier one was let in,
+so a secret is being changed, or an upgrade is under way."""
+
 POD_CHECKS = (an_image_is_not_pulled, a_secret_is_malformed, a_pod_finds_no_node)
 
 
@@ -99,8 +103,10 @@ def judge_end(replay: OutboxReplay, driver: Driver, ended: Ended) -> Over:
     if words.stage == "Stopped":
         told = f"somebody stopped pod {driver.pod.name}"
         return Over("Stopped", Finding(Reason.DRIVER_LOST, told), words)
-    verdict: Literal["Final", "Again"] = "Final" if ended.exit_code == Exit.FINAL else "Again"
     reason = words.reason or DriverReason.ENGINE_FAILED
+    passes = reason in PASSING and (replay.status.attempts or 0) > 1
+    is_final = ended.exit_code == Exit.FINAL and not passes
+    verdict: Literal["Final", "Again"] = "Final" if is_final else "Again"
     return Over(verdict, Finding(reason, words.message or how(ended)), words)
 
 

@@ -303,6 +303,23 @@ def test_what_no_attempt_can_do_fails_at_once_with_the_drivers_reason(
     assert states(found)["Complete"] == "False"
 
 
+@pytest.mark.parametrize(
+    ("reason", "phase"),
+    [
+        ("WrongPassword", "Pending"),  # the secret is being changed
+        ("LoginRefused", "Pending"),
+        ("SchemaTooNew", "Pending"),  # the next attempt may be of the new version
+        ("RelayUnknown", "Failed"),
+        ("Refused", "Failed"),
+    ],
+)
+def test_what_passes_is_tried_again_once_an_attempt_was_let_in(reason: str, phase: str) -> None:
+    before = running().model_copy(update={"attempts": 2, "application": "again-2"})
+    words = report("Failed", reason=reason, message="no")
+    found = looked(after(before), around(ended(2, words, attempt=2), job=child(), attempt=2))
+    assert (found.phase, found.failures) == (phase, 1)
+
+
 def test_a_driver_that_was_stopped_has_not_failed() -> None:
     before = running().model_copy(update={"failures": 3})
     found = looked(after(before), around(ended(143, STOPPED), job=job_that("Failed")))
