@@ -366,7 +366,8 @@ def test_suspended_from_the_start_nothing_is_made() -> None:
 def test_suspended_midway_it_keeps_what_is_done_and_goes_on_with_another_attempt() -> None:
     seen = around(driver(running=True, report=report(matched=200, replayed=70)), job=child())
     found = looked(after(running(), suspend=True), seen)
-    assert (found.phase, found.failures, found.replayed) == ("Suspended", None, 50)
+    assert (found.phase, found.failures, found.replayed) == ("Suspended", None, 70)
+    assert (found.rate, found.eta) == (None, None)
     assert "set spec.suspend to false" in conditions(found)["Suspended"].message
     assert looked(after(found, suspend=True), around(), SOON) == found
 
@@ -408,6 +409,17 @@ def test_a_suspended_attempt_that_was_gone_already_is_no_failure() -> None:
 def test_one_that_ended_well_before_it_was_suspended_has_succeeded() -> None:
     seen = around(ended(0, DONE, "Completed"), job=child())
     assert looked(after(running(), suspend=True), seen).phase == "Succeeded"
+
+
+def test_the_last_words_of_a_suspended_attempt_are_heard() -> None:
+    seen = around(driver(running=True, report=report(matched=200, replayed=70)), job=child())
+    suspended = looked(after(running(), suspend=True), seen)
+    words = report("Stopped", matched=200, replayed=90, skipped=2, rate=0.0)
+    found = looked(after(suspended, suspend=True), around(ended(143, words)), SOON)
+    assert (found.phase, found.replayed, found.skipped, found.percent) == ("Suspended", 90, 2, 46)
+    silent = looked(after(found, suspend=True), around(ended(137)), SOON)
+    assert silent == found  # one that was killed says nothing, and what is known stays
+    assert looked(after(found, suspend=True), around(), SOON) == found
 
 
 def test_suspended_between_two_attempts_it_begins_none() -> None:
