@@ -132,6 +132,8 @@ def _fields(replay: OutboxReplay, step: Step, now: datetime) -> tuple[Fields, Fi
             shown = _figures(before, over.report, now) | idle
             if phase == "Succeeded" and not replay.spec.dry_run:
                 shown |= {"percent": 100, "progress": "100%"}
+                if over.report is None:  # all is done, and those from midway would be wrong
+                    shown |= {"replayed": None, "skipped": None, "skipped_because": {}}
             shown |= {"phase": phase, "completion_time": now, "next_attempt_time": None}
             return shown | {"failures": failures or None}, finding
         case Cancel(report):

@@ -121,6 +121,20 @@ def test_it_succeeds_with_the_drivers_last_words() -> None:
     assert states(found)["Failed"] == "False"
 
 
+def test_one_whose_last_words_are_lost_has_succeeded_with_figures_that_nobody_knows() -> None:
+    found = looked(after(running()), around(job=job_that("Complete")))
+    assert (found.phase, found.progress, found.matched) == ("Succeeded", "100%", 200)
+    assert (found.replayed, found.skipped) == (None, None)
+    assert "`outbox-relay replays` tells" in (found.message or "")
+
+
+def test_a_dry_run_whose_last_words_are_lost_is_made_again() -> None:
+    before = after(started(dryRun=True), dryRun=True)
+    found = looked(before, around(job=job_that("Complete")))
+    assert (found.phase, found.failures) == ("Pending", 1)
+    assert "what it found" in (found.message or "")
+
+
 def test_a_dry_run_completes_with_what_it_found() -> None:
     preview = {"keys": 7, "samples": ["a"], "warnings": ["3 were published before"]}
     words = report("Succeeded", matched=200, preview=preview, message="a dry run")
@@ -435,6 +449,8 @@ def test_suspended_between_two_attempts_it_begins_none() -> None:
 def test_one_that_is_deleted_midway_is_cancelled() -> None:
     found = looked(after(running(), deleted=True), around(driver(running=True), job=child()))
     assert (found.phase, found.completion_time, found.replayed) == ("Cancelled", NOW, 50)
+    told = around(driver(running=True, report=report(matched=200, replayed=70)), job=child())
+    assert looked(after(running(), deleted=True), told).replayed == 70
     assert "what was replayed stays so" in (found.message or "")
 
 
