@@ -11,8 +11,11 @@ from services import Postgres, wait_until
 pytestmark = [pytest.mark.pg, pytest.mark.timeout(300)]
 
 EVENTS = 4000
-MODERATE = {"eventsPerSecond": 1000, "yieldToLive": False}
-"""So that there is a middle to be interrupted in. Nothing publishes here, and all of it waits."""
+MODERATE = {"eventsPerSecond": 200, "yieldToLive": False}
+"""So that there is a middle to be interrupted in, also where the test is held up for many seconds.
+Nothing publishes here, and all of it waits."""
+FAST = {"eventsPerSecond": 100_000, "yieldToLive": False}
+"""For what is not to be interrupted."""
 
 
 def midway(outbox: Outbox, replay: ReplayProcess) -> None:
@@ -60,7 +63,7 @@ def test_told_to_stop_it_stops_in_good_order_and_another_attempt_goes_on(
     assert 0 < done < EVENTS
     assert outbox.states() == {"PENDING": done, "DEAD": EVENTS - done}
 
-    second = start_replay(outbox.dsn, rate=MODERATE)
+    second = start_replay(outbox.dsn, rate=FAST)
     assert second.wait(180) == 0
     assert second.last_words.replayed == EVENTS
     each_came_back_once(outbox)
@@ -128,13 +131,16 @@ def test_told_to_stop_while_it_plans_it_gives_the_plan_up(
     assert outbox.sql("SELECT planned_at FROM outbox.replay") == [(None,)]
 
 
-def test_killed_midway_it_goes_on_where_it_was(outbox: Outbox, start_replay: StartReplay) -> None:
+def test_ce_31_killed_midway_it_goes_on_where_it_was(
+    outbox: Outbox, start_replay: StartReplay
+) -> None:
+    """From its checkpoint, which is the ledger. Each comes back once, and the rest of the plan."""
     make_dead(outbox, outbox.register(), EVENTS)
     first = start_replay(outbox.dsn, rate=MODERATE)
     midway(outbox, first)
     first.kill()
     assert first.termination_message == ""
-    second = start_replay(outbox.dsn, rate=MODERATE)
+    second = start_replay(outbox.dsn, rate=FAST)
     assert second.wait(180) == 0
     assert second.last_words.replayed == EVENTS
     each_came_back_once(outbox)
@@ -142,7 +148,7 @@ def test_killed_midway_it_goes_on_where_it_was(outbox: Outbox, start_replay: Sta
 
 def test_two_drivers_at_once_do_it_once(outbox: Outbox, start_replay: StartReplay) -> None:
     make_dead(outbox, outbox.register(), EVENTS)
-    both = [start_replay(outbox.dsn, rate=MODERATE) for _ in range(2)]
+    both = [start_replay(outbox.dsn, rate={**MODERATE, "eventsPerSecond": 500}) for _ in range(2)]
     assert [replay.wait(180) for replay in both] == [0, 0]
     assert [replay.last_words.replayed for replay in both] == [EVENTS, EVENTS]
     each_came_back_once(outbox)
