@@ -27,7 +27,7 @@ UNTHROTTLED = 1_000_000
 
 UPDATE = """
     UPDATE outbox.delivery d SET
-           state = 'PENDING', hold = 'TIME', available_at = now(), crashes = 0,
+           state = 'PENDING', hold = 'TIME', available_at = now(), age_from = now(), crashes = 0,
            published_at = NULL, result = NULL, replay_id = 'bench',
            previous_published_at = coalesce(d.published_at, d.previous_published_at),
            attempts_base = d.attempts, last_error = NULL

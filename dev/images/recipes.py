@@ -53,7 +53,7 @@ def recipes(root: Path = ROOT) -> dict[str, Recipe]:
             (
                 *(*python, f"{STEPS}/java", f"{STEPS}/spark"),
                 *(relay, "spark_image/outbox_spark"),
-                *("spark_image/entrypoint", "spark_image/replay.py"),
+                *("spark_image/entrypoint", "spark_image/driver", "spark_image/replay.py"),
             ),
             *("about 3 minutes, 450 MB to download", 5),
         ),

@@ -86,7 +86,7 @@ class ReplayReconciler:
         await self._tell(replay, notices, remembered, now)
         await self._writer.report(REPLAYS, replay, status.written(), body.get("status") or {})
         self._judged(key, status)
-        return self._next_look(replay, step, children, status, now)
+        return self._next_look(replay, seen, step, children, status, now)
 
     async def _take(
         self, replay: OutboxReplay, children: ReplayChildren, seen: ReplaySeen
@@ -113,6 +113,7 @@ class ReplayReconciler:
     def _next_look(
         self,
         replay: OutboxReplay,
+        seen: ReplaySeen,
         step: Step,
         children: ReplayChildren,
         status: ReplayStatus,
@@ -122,7 +123,8 @@ class ReplayReconciler:
         if status.phase in FINISHED:
             return seconds_to_live(replay, status, now)
         if isinstance(step, Suspend):
-            return look if children.unwanted else None
+            # As long as a driver is there, its last words may not have been heard.
+            return look if children.unwanted or seen.drivers else None
         if isinstance(step, Retry) and replay.spec.suspend:
             return 0.0
         at = status.next_attempt_time

@@ -8,12 +8,10 @@ may succeed, 2 none will, 143 told to stop.
 
 import argparse
 import logging
-import signal
 import sys
 from collections.abc import Sequence
 from contextlib import ExitStack
 from pathlib import Path
-from types import FrameType
 
 from outbox_relay.contract.reasons import LastWords
 from outbox_relay.contract.replay import Exit, ReplaySettings, load_replay
@@ -22,6 +20,7 @@ from outbox_relay.errors import Defect, OutboxError
 from outbox_relay.observe import logs, termination
 from outbox_relay.observe.health import Health
 from outbox_relay.observe.server import Server
+from outbox_spark import stopping
 from outbox_spark.driver import Driver
 from outbox_spark.metrics import Metrics
 from outbox_spark.outcome import TOLD_TO_STOP, exit_of
@@ -30,10 +29,6 @@ from outbox_spark.progress import Board
 log = logging.getLogger("outbox.replay")
 
 CONFIG = Path("/etc/outbox/replay/replay.json")
-
-
-class Told(KeyboardInterrupt):
-    """To stop. An interrupt, so that psycopg cancels the statement that is under way."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -59,24 +54,32 @@ def attempt(settings: ReplaySettings, board: Board) -> int:
     driver = Driver(settings, board, health)
     with ExitStack() as stack:
         try:
-            listen_for_the_end()
+            stopping.listen()
             server = Server(settings.http, health, Metrics(), board.report)
             server.start()
             stack.callback(server.stop)
             driver.run()
-            listen_no_more()
+            stopping.listen_no_more()
         except KeyboardInterrupt:  # Told, or a Ctrl-C that Spark has taken for itself
-            listen_no_more()
+            stopping.listen_no_more()
             driver.stop()
             return TOLD_TO_STOP
         except OutboxError as error:
-            listen_no_more()
-            return failed(error, board, driver.begun)
+            stopping.listen_no_more()
+            return ended(driver, error, board)
         except Exception as error:
-            listen_no_more()
+            stopping.listen_no_more()
             log.exception("a defect", extra={"happening": "defect"})
-            return failed(Defect(f"{error!r}: the log has the stack trace"), board, driver.begun)
+            return ended(driver, Defect(f"{error!r}: the log has the stack trace"), board)
     return Exit.DONE
+
+
+def ended(driver: Driver, error: OutboxError, board: Board) -> int:
+    """In the database, too, if it lets us: there nobody sees pods."""
+    words = LastWords.about(error)
+    if driver.begun:
+        driver.failed(f"{words.reason}: {words.message}")
+    return failed(error, board, driver.begun)
 
 
 def failed(error: OutboxError, board: Board, begun: bool) -> int:
@@ -87,21 +90,6 @@ def failed(error: OutboxError, board: Board, begun: bool) -> int:
     )
     log.error(words.message, extra={"happening": "failed", "reason": words.reason, "exit": code})
     return code
-
-
-def listen_for_the_end() -> None:
-    def stop(number: int, frame: FrameType | None) -> None:
-        listen_no_more()
-        raise Told
-
-    for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, stop)
-
-
-def listen_no_more() -> None:
-    """It is ending: last words are not cut off."""
-    for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, signal.SIG_IGN)
 
 
 if __name__ == "__main__":

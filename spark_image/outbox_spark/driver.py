@@ -15,6 +15,7 @@ from outbox_relay.store import replays
 from outbox_relay.store.connection import Connection
 from outbox_relay.store.migrate import require_current
 from outbox_relay.store.replays import Known, Progress
+from outbox_spark import stopping
 from outbox_spark.engine import Engine
 from outbox_spark.patience import PATIENCE, Patient
 from outbox_spark.progress import Board, Speed, seconds_left
@@ -57,15 +58,24 @@ class Driver:
         text = "stopped; what is done stays done, and another attempt goes on from there"
         self._board.say(stage="Stopped", rate=0.0, seconds_left=None, message=text)
         log.info(text, extra={"happening": "stopped"})
-        if not self.begun:
+        self._write_down()
+
+    def failed(self, why: str) -> None:
+        """Write it down; another attempt, if there is one, goes on."""
+        self._write_down(why)
+
+    def _write_down(self, why: str = "") -> None:
+        if self._settings.dry_run:
             return
         try:
             # Who ends a process does not wait for minutes until a store is back.
             with self._store(statement_timeout=5.0, patience=0.0) as store:
-                store.ask(lambda conn: replays.stop(conn, self._settings.id))
-                self._look(store)
+                # Also where we have not begun: an attempt before us may have been killed.
+                if store.ask(lambda conn: replays.stop(conn, self._settings.id, why)):
+                    self._look(store)
+                    self._board.say(rate=0.0, seconds_left=None)
         except OutboxError as error:
-            log.warning("could not write down that we stop: %s", error)
+            log.warning("could not write down that it ends here: %s", error)
 
     def _preview(self) -> None:
         self._board.say(stage="Planning", message="counting what would be replayed")
@@ -110,12 +120,16 @@ class Driver:
         store.ask(lambda conn: replays.set_pace(conn, settings.id, pace))
         engine = Engine(settings)
         try:
+            stopping.check()
             engine.start()
             self._board.say(pace=pace, message="waiting for executors")
             before = self._look(store)
             while not engine.wait(LOOK):
+                stopping.check()
                 if self._look(store).chunks_done > before.chunks_done:
-                    pace = self._keep_pace(store, throttle, known, pace)
+                    waited = store.ask(lambda conn: replays.live_age(conn, known.relay_id))
+                    throttle = throttle.seen(waited)
+                    pace = self._keep_pace(store, throttle, pace, waited)
         finally:
             engine.stop()
         progress = self._look(store)
@@ -140,7 +154,7 @@ class Driver:
             rate=round(speed, 1),
             seconds_left=seconds_left((progress.matched or 0) - done, speed),
         )
-        if now - self._line_at >= LINE:
+        if progress.matched is not None and now - self._line_at >= LINE:
             self._line_at = now
             log.info(
                 "%d of %d events, %.0f per second",
@@ -149,13 +163,15 @@ class Driver:
             )
         return progress
 
-    def _keep_pace(self, store: Patient, throttle: Throttle, known: Known, pace: float) -> float:
-        waited = store.ask(lambda conn: replays.live_age(conn, known.relay_id))
+    def _keep_pace(self, store: Patient, throttle: Throttle, pace: float, waited: float) -> float:
         allowed = throttle.next(pace, waited)
         if allowed != pace:
             store.ask(lambda conn: replays.set_pace(conn, self._settings.id, allowed))
         if allowed < throttle.rate:
-            text = f"slowed down to {allowed:.0f} events per second: live ones wait {waited:.1f} s"
+            text = (
+                f"slowed down to {allowed:.0f} events per second: the oldest that could go out "
+                f"waits {waited:.1f} s"
+            )
         else:
             text = "giving events back"
         self._board.say(pace=allowed, message=text)
@@ -166,7 +182,7 @@ class Driver:
 
         def trouble(error: StoreUnavailable) -> None:
             self._health.trouble("store", error)
-            self._board.say(message=f"trying again: {error}")
+            self._board.say(message=f"trying again: {error}", rate=0.0, seconds_left=None)
 
         return Patient(
             self._settings.store,

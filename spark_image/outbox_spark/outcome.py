@@ -13,7 +13,6 @@ from outbox_relay.errors import (
     RelayUnknown,
     RightMissing,
     SchemaMissing,
-    SchemaOutdated,
     SchemaTooNew,
     SettingsError,
     WrongPassword,
@@ -26,12 +25,12 @@ FINAL = (
     DatabaseMissing,
     RightMissing,
     SchemaMissing,
-    SchemaOutdated,
     SchemaTooNew,
     RelayUnknown,
     Refused,
 )
-"""Another attempt would meet them again: a person must change something first."""
+"""Another attempt would meet them again: a person must change something first. A schema that is too
+old is not among them: in an upgrade it is so for a moment, until somebody has migrated it."""
 ROTATED = (WrongPassword, LoginRefused)
 """Once we were let in, these tell of credentials that were changed meanwhile: another attempt is
 given the new ones."""

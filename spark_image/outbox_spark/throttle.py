@@ -1,11 +1,13 @@
 """
 The throttle: how many events may come back per second now, so that live ones do not wait for them.
 
-Called by `driver`, about once a second. Pure: how long live events wait is read by others, and the
-pace that is judged right here is kept to by the database, for all tasks together.
+Called by `driver`, about once a second. Pure: how long events wait is read by others, and the pace
+that is judged right here is kept to by the database, for all tasks together. What the replay gave
+back itself counts among those that wait: a relay takes it before its line of new events, so a queue
+of it is what live events would wait behind.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 TOLERATED = 1.0
 """Seconds that live events may wait in any case: below that it is the relay's own rhythm."""
@@ -20,13 +22,18 @@ class Throttle:
     rate: float
     """What was asked for."""
     usual: float
-    """Seconds that the oldest live event waited before the replay began."""
+    """Seconds that the oldest event waited when the attempt began, or less since."""
     yields: bool = True
 
     @property
     def limit(self) -> float:
         """Seconds that live events may wait beside the replay."""
         return max(2 * self.usual, TOLERATED)
+
+    def seen(self, waited: float) -> "Throttle":
+        """A backlog that was there at the beginning counts as usual until it is gone; what grows
+        beside the replay never does."""
+        return replace(self, usual=min(self.usual, waited))
 
     def next(self, pace: float, waited: float) -> float:
         """The pace of the next second, from that of the last and how long live events waited."""

@@ -2,6 +2,7 @@
 
 import threading
 from collections import defaultdict
+from datetime import timedelta
 from typing import Any
 
 import pytest
@@ -9,9 +10,12 @@ import pytest
 from fixtures.bulk import Bulk, Witness, emit_many, end_all, replay_settings
 from fixtures.outbox import Holder, Outbox
 from fixtures.relays import Broker, RunRelay
+from outbox_relay.model.attempt import Acked, Error, ErrorClass, Refused
 from outbox_relay.model.event import Claim
 from outbox_relay.model.lifecycle import Hold, State
 from outbox_relay.store import replays
+from outbox_relay.store.deliveries import UNORDERED, Deliveries
+from outbox_relay.store.interventions import Interventions
 from services import wait_until
 
 pytestmark = pytest.mark.pg
@@ -188,6 +192,60 @@ def test_oo_60_a_replay_is_selected_by_state_and_time(outbox: Outbox) -> None:
         *("DEAD", "PENDING", "PENDING"),
         *("PENDING", "PUBLISHED", "PUBLISHED"),
     ]
+
+
+@pytest.mark.parametrize("way", ["requeue", "backfill", "replay", "retry", "live"])
+def test_ek_19_what_a_person_brings_back_is_as_old_as_that(
+    outbox: Outbox, run_relay: RunRelay, way: str
+) -> None:
+    """A relay that gives up what is older than 12 h, and an event of yesterday."""
+    outbox.register("other")
+    relay = 0 if way == "backfill" else outbox.register("relay", ordering="Key")
+    event = outbox.emit(ordering_key="k")
+    if relay and way in ("requeue", "replay"):
+        end_all(outbox, relay)
+    outbox.sql("ALTER TABLE outbox.event DISABLE TRIGGER event_is_immutable")
+    outbox.sql("UPDATE outbox.event SET created_at = created_at - interval '1 day'")
+    by_hand = Interventions(outbox.conn, "ann", "they lost it")
+    match way:
+        case "requeue":
+            Bulk(outbox, select=PUBLISHED).run()
+        case "backfill":
+            relay = outbox.register("relay", ordering="Key")
+            Bulk(outbox, action="Backfill").run()
+        case "replay":
+            by_hand.replay([event], "relay")
+        case "retry":
+            by_hand.reschedule([event], delay=timedelta(hours=1), relay="relay")
+            by_hand.retry([event], "relay")
+    broker = Broker()
+    not_now = Refused(Error.of(ErrorClass.TRANSIENT, "X", "not now"))
+    broker.answer = lambda claim: not_now if claim.spent == 1 else Acked(f"t[0]@{claim.seq}")
+    retry = {"maxAge": "12h", "baseDelay": "10ms"}
+    run_relay(outbox.dsn, broker, ordering="Key", onDead="Block", retry=retry)
+    wait_until(lambda: outbox.event(event, "relay")["state"] in ("PUBLISHED", "DEAD"), 20, "over")
+    row = outbox.event(event, "relay")
+    if way == "live":
+        assert (row["state"], row["last_error"]["class"]) == ("DEAD", "expired")
+    else:
+        assert (row["state"], len(broker.accepted)) == ("PUBLISHED", 1)
+
+
+def test_ek_19_what_came_back_gets_too_old_too(outbox: Outbox) -> None:
+    relay = outbox.register()
+    event = outbox.emit()
+    end_all(outbox, relay)
+    Bulk(outbox, select=PUBLISHED).run()
+    deliveries = Deliveries(outbox.conn, relay, "pod-1", timedelta(minutes=1))
+
+    def expired(max_age: timedelta) -> list[str]:
+        with outbox.conn.transaction():
+            return deliveries.expire(max_age, UNORDERED, 100, 0, block=False)
+
+    assert expired(timedelta(minutes=1)) == []
+    outbox.sql("UPDATE outbox.delivery SET age_from = age_from - interval '2 min'")
+    assert expired(timedelta(minutes=1)) == [str(event)]
+    assert outbox.event(event)["state"] == "DEAD"
 
 
 @pytest.mark.slow

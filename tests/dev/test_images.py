@@ -83,6 +83,7 @@ def test_a_clean_clone_builds_nothing_that_another_has_built(clone: Path, jars: 
         ("operator/outbox_operator/__init__.py", {"operator"}),
         ("spark_image/outbox_spark/__init__.py", {"spark"}),
         ("spark_image/entrypoint", {"spark"}),
+        ("spark_image/driver", {"spark"}),
         ("dev/images/steps/spark", {"spark"}),
         ("dev/images/steps/java", {"spark", "kafka"}),
         ("dev/images/steps/python", {"relay", "operator", "spark"}),

@@ -66,7 +66,7 @@ def test_a_replay_of_nothing_succeeds_without_spark(
 
 
 def test_the_port_tells_how_far_it_is(outbox: Outbox, start_replay: StartReplay) -> None:
-    make_dead(outbox, outbox.register(), 5000)
+    make_dead(outbox, outbox.register(), 20_000)
     # The relay is not running, so all that comes back waits: that must not slow this one down.
     replay = start_replay(outbox.dsn, rate={"eventsPerSecond": 400, "yieldToLive": False})
     wait_until(lambda: replay.status()["replayed"] > 400, 120, "it has begun")
@@ -74,22 +74,25 @@ def test_the_port_tells_how_far_it_is(outbox: Outbox, start_replay: StartReplay)
     assert replay.get("/readyz") == (200, "ready\n")
     report = ReplayReport.read(replay.get("/status")[1])
     assert report is not None
-    assert (report.stage, report.matched, report.pace) == ("Running", 5000, 400)
-    assert 0 < report.replayed < 5000
-    wait_until(lambda: 300 < replay.status()["rate"] < 500, 20, "the rate is kept")
-    left = replay.status()["secondsLeft"]
-    assert 0 < left < 15
+    assert (report.stage, report.matched, report.pace) == ("Running", 20_000, 400)
+    assert 0 < report.replayed < 20_000
+    wait_until(lambda: replay.status().get("secondsLeft"), 30, "it tells its speed")
+    told = replay.status()
+    # Never more than is allowed, but for a tenth of a second that is made up for; how much less,
+    # a busy machine decides. What is left is reckoned from that speed.
+    assert told["rate"] < 500
+    left = 20_000 - told["replayed"] - told["skipped"]
+    assert told["secondsLeft"] == pytest.approx(left / told["rate"], rel=0.02)
     samples = {
         sample.name: sample.value
         for family in text_string_to_metric_families(replay.get("/metrics")[1])
         for sample in family.samples
     }
-    assert samples["outbox_replay_matched"] == 5000
-    assert 0 < samples["outbox_replay_replayed"] < 5000
+    assert samples["outbox_replay_matched"] == 20_000
+    assert 0 < samples["outbox_replay_replayed"] < 20_000
     assert samples["outbox_replay_pace"] == 400
-    assert replay.wait(120) == 0
     assert replay.happened("progress")
-    assert replay.last_words.replayed == 5000
+    assert replay.stop(30) == 143
 
 
 def test_it_slows_down_while_events_wait_and_says_so(
@@ -118,6 +121,11 @@ def test_where_spark_cannot_work_it_says_so_and_another_attempt_may(
     assert (report.stage, report.reason) == ("Failed", "EngineFailed")
     assert "/no/python" in report.message
     assert outbox.states() == {"DEAD": 10}
+    assert outbox.value("SELECT stopped_at IS NOT NULL FROM outbox.replay")
+    told = "SELECT action, after->>'state' FROM outbox.audit ORDER BY id DESC LIMIT 1"
+    ((action, state),) = outbox.sql(told)
+    assert action == "replay-stop"
+    assert state.startswith("0 replayed, 0 skipped: EngineFailed: ")
     again = start_replay(outbox.dsn)
     assert again.wait(120) == Exit.DONE
     assert outbox.states() == {"PENDING": 10}

@@ -18,7 +18,8 @@ from services import wait_until
 
 pytestmark = [pytest.mark.pg, pytest.mark.slow, pytest.mark.timeout(400)]
 
-EVENTS = 3000
+EVENTS = 6000
+"""Twenty seconds: the middle does not pass by while a test is held up."""
 CLUSTER = "local-cluster[2,2,512]"
 TWINS = {
     "spark.executor.cores": "2",
@@ -71,13 +72,14 @@ def test_lost_executors_and_twins_of_tasks_change_nothing_for_a_relay_that_order
         assert replay.running
         return int(outbox.value("SELECT coalesce(sum(replayed), 0) FROM outbox.replay_ledger"))
 
-    def a_quarter() -> bool:
+    def looked() -> int:
         seen.append(connections(outbox))
-        return done() > EVENTS / 4
+        return done()
 
     seen: list[int] = []
-    wait_until(a_quarter, 180, "a quarter is back")
-    assert 2 <= max(seen) <= 4
+    wait_until(lambda: looked() > EVENTS / 4, 180, "a quarter is back")
+    wait_until(lambda: looked() and max(seen) >= 2, 60, "two tasks at least work")
+    assert max(seen) <= 4
     os.kill(the_busiest_executor(outbox), signal.SIGKILL)
     wait_until(lambda: done() > EVENTS / 2, 60, "it goes on")
     assert replay.wait(180) == 0
@@ -94,4 +96,5 @@ def test_lost_executors_and_twins_of_tasks_change_nothing_for_a_relay_that_order
     log = replay.log.read_text()
     assert "speculatable" in log
     assert "Lost executor" in log
+    # The one that was killed, and at least another.
     assert outbox.value("SELECT count(DISTINCT worker) FROM outbox.replay_ledger") > 1

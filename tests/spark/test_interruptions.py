@@ -1,16 +1,21 @@
 """A bulk replay that is stopped, killed or cut off from its database goes on where it was."""
 
+from pathlib import Path
+
 import pytest
 
 from fixtures.outbox import Outbox
-from fixtures.replays import ReplayProcess, StartReplay, make_dead
+from fixtures.replays import MAIN, ReplayProcess, StartReplay, make_dead
 from services import Postgres, wait_until
 
 pytestmark = [pytest.mark.pg, pytest.mark.timeout(300)]
 
 EVENTS = 4000
-MODERATE = {"eventsPerSecond": 1000, "yieldToLive": False}
-"""So that there is a middle to be interrupted in. Nothing publishes here, and all of it waits."""
+MODERATE = {"eventsPerSecond": 200, "yieldToLive": False}
+"""So that there is a middle to be interrupted in, also where the test is held up for many seconds.
+Nothing publishes here, and all of it waits."""
+FAST = {"eventsPerSecond": 100_000, "yieldToLive": False}
+"""For what is not to be interrupted."""
 
 
 def midway(outbox: Outbox, replay: ReplayProcess) -> None:
@@ -21,6 +26,18 @@ def midway(outbox: Outbox, replay: ReplayProcess) -> None:
         )
 
     wait_until(some, 120, "it is in the middle")
+
+
+def as_it_starts(replay: ReplayProcess) -> None:
+    """The JVM is being started: it is seconds until Python runs."""
+    children = Path(f"/proc/{replay.pid}/task/{replay.pid}/children")
+
+    def submits(pid: str) -> bool:
+        words = Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
+        a_copy_of_the_shell = words[1:2] == [bytes(MAIN.with_name("driver"))]
+        return not a_copy_of_the_shell and any(b"ubmit" in word for word in words)
+
+    wait_until(lambda: any(map(submits, children.read_text().split())), 30, "spark-submit runs")
 
 
 def each_came_back_once(outbox: Outbox) -> None:
@@ -40,13 +57,13 @@ def test_told_to_stop_it_stops_in_good_order_and_another_attempt_goes_on(
     midway(outbox, first)
     assert first.stop(30) == 143
     report = first.last_words
-    assert report.stage == "Stopped"
+    assert (report.stage, report.rate, report.seconds_left) == ("Stopped", 0, None)
     done = outbox.value("SELECT sum(replayed) FROM outbox.replay_ledger")
     assert report.replayed == done  # nothing goes on behind its back
     assert 0 < done < EVENTS
     assert outbox.states() == {"PENDING": done, "DEAD": EVENTS - done}
 
-    second = start_replay(outbox.dsn, rate=MODERATE)
+    second = start_replay(outbox.dsn, rate=FAST)
     assert second.wait(180) == 0
     assert second.last_words.replayed == EVENTS
     each_came_back_once(outbox)
@@ -54,6 +71,38 @@ def test_told_to_stop_it_stops_in_good_order_and_another_attempt_goes_on(
         ("replay-begin",),
         ("replay-stop",),
         ("replay-end",),
+    ]
+
+
+def test_told_to_stop_before_it_runs_it_takes_nothing(
+    outbox: Outbox, start_replay: StartReplay
+) -> None:
+    make_dead(outbox, outbox.register(), EVENTS)
+    early = start_replay(outbox.dsn, rate=MODERATE)
+    as_it_starts(early)
+    assert early.stop(60) == 143
+    assert early.last_words.stage == "Stopped"
+    assert not early.happened("engine-started")
+    assert outbox.states() == {"DEAD": EVENTS}
+    assert outbox.sql("SELECT action FROM outbox.audit") == []  # nothing had begun
+
+
+def test_what_a_killed_attempt_left_is_written_down_by_one_that_is_told_before_it_begins(
+    outbox: Outbox, start_replay: StartReplay
+) -> None:
+    make_dead(outbox, outbox.register(), EVENTS)
+    first = start_replay(outbox.dsn, rate=MODERATE)
+    midway(outbox, first)
+    first.kill()
+    early = start_replay(outbox.dsn, rate=MODERATE)
+    as_it_starts(early)
+    assert early.stop(60) == 143
+    done = outbox.value("SELECT sum(replayed) FROM outbox.replay_ledger")
+    assert (early.last_words.stage, early.last_words.replayed) == ("Stopped", done)
+    assert outbox.states() == {"PENDING": done, "DEAD": EVENTS - done}
+    assert outbox.sql("SELECT action FROM outbox.audit ORDER BY id") == [
+        ("replay-begin",),
+        ("replay-stop",),
     ]
 
 
@@ -82,13 +131,16 @@ def test_told_to_stop_while_it_plans_it_gives_the_plan_up(
     assert outbox.sql("SELECT planned_at FROM outbox.replay") == [(None,)]
 
 
-def test_killed_midway_it_goes_on_where_it_was(outbox: Outbox, start_replay: StartReplay) -> None:
+def test_ce_31_killed_midway_it_goes_on_where_it_was(
+    outbox: Outbox, start_replay: StartReplay
+) -> None:
+    """From its checkpoint, which is the ledger. Each comes back once, and the rest of the plan."""
     make_dead(outbox, outbox.register(), EVENTS)
     first = start_replay(outbox.dsn, rate=MODERATE)
     midway(outbox, first)
     first.kill()
     assert first.termination_message == ""
-    second = start_replay(outbox.dsn, rate=MODERATE)
+    second = start_replay(outbox.dsn, rate=FAST)
     assert second.wait(180) == 0
     assert second.last_words.replayed == EVENTS
     each_came_back_once(outbox)
@@ -96,7 +148,7 @@ def test_killed_midway_it_goes_on_where_it_was(outbox: Outbox, start_replay: Sta
 
 def test_two_drivers_at_once_do_it_once(outbox: Outbox, start_replay: StartReplay) -> None:
     make_dead(outbox, outbox.register(), EVENTS)
-    both = [start_replay(outbox.dsn, rate=MODERATE) for _ in range(2)]
+    both = [start_replay(outbox.dsn, rate={**MODERATE, "eventsPerSecond": 500}) for _ in range(2)]
     assert [replay.wait(180) for replay in both] == [0, 0]
     assert [replay.last_words.replayed for replay in both] == [EVENTS, EVENTS]
     each_came_back_once(outbox)
@@ -110,7 +162,9 @@ def test_a_database_that_restarts_is_waited_for(
     midway(outbox, replay)
     postgres.kill()
     wait_until(lambda: replay.get("/readyz")[0] == 503, 20, "it notices")
-    assert replay.status()["message"].startswith("trying again")
+    told = replay.status()
+    assert told["message"].startswith("trying again")
+    assert (told["rate"], told.get("secondsLeft")) == (0, None)
     postgres.start()
     again = Outbox(outbox.dsn)
     try:

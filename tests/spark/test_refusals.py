@@ -16,8 +16,8 @@ from services import Postgres, scratch
 pytestmark = [pytest.mark.pg, pytest.mark.timeout(300)]
 
 
-def refused(replay: ReplayProcess, reason: str, says: str) -> None:
-    assert replay.wait(120) == Exit.FINAL
+def refused(replay: ReplayProcess, reason: str, says: str, code: Exit = Exit.FINAL) -> None:
+    assert replay.wait(120) == code
     report = replay.last_words
     assert (report.stage, report.reason) == ("Failed", reason)
     assert says in report.message
@@ -41,22 +41,25 @@ def test_nothing_is_changed_by_what_cannot_be_done(
     before = deliveries(outbox)
     refused(start_replay(outbox.dsn, master=None, **settings), reason, says)
     assert deliveries(outbox) == before
-    assert outbox.value("SELECT count(*) FROM outbox.audit") == 0
     assert outbox.value("SELECT count(*) FROM outbox.replay_chunk") == 0
+    assert outbox.value("SELECT count(*) FROM outbox.replay WHERE stopped_at IS NULL") == 0
+    for action, state in outbox.sql("SELECT action, after->>'state' FROM outbox.audit"):
+        assert action == "replay-stop"
+        assert state.startswith(f"0 replayed, 0 skipped: {reason}: ")
 
 
 @pytest.mark.parametrize(
-    ("breakage", "reason"),
+    ("breakage", "reason", "code"),
     [
-        ("DROP SCHEMA outbox CASCADE", "SchemaMissing"),
-        ("DELETE FROM outbox.schema_version WHERE version > 1", "SchemaOutdated"),
+        ("DROP SCHEMA outbox CASCADE", "SchemaMissing", Exit.FINAL),
+        ("DELETE FROM outbox.schema_version WHERE version > 1", "SchemaOutdated", Exit.AGAIN),
     ],
 )
 def test_a_schema_that_is_not_there_or_too_old_is_told_with_the_cure(
-    outbox: Outbox, start_replay: StartReplay, breakage: str, reason: str
+    outbox: Outbox, start_replay: StartReplay, breakage: str, reason: str, code: Exit
 ) -> None:
     outbox.sql(breakage)
-    refused(start_replay(outbox.dsn, master=None), reason, "outbox-relay migrate")
+    refused(start_replay(outbox.dsn, master=None), reason, "outbox-relay migrate", code)
 
 
 def test_a_user_without_rights_is_told_which_role_it_needs(

@@ -195,6 +195,21 @@ def test_a_backfill_waits_for_the_time_that_the_producer_set(outbox: Outbox, rel
     assert outbox.claim(new) == []
 
 
+@pytest.mark.parametrize("ordering", ["None", "Key"])
+def test_a_backfill_takes_nothing_away_from_another_new_relay(
+    outbox: Outbox, ordering: str
+) -> None:
+    emit_many(outbox, 120, keys=5)  # nobody wants them yet
+    for name in ("relay", "other"):  # both paused: neither has looked for what came before it
+        outbox.register(name, ordering=ordering)
+    assert Bulk(outbox, action="Backfill").run().replayed == 120
+    while outbox.value("SELECT outbox.route_unmatched(50)"):
+        pass
+    for name in ("relay", "other"):
+        assert outbox.states(name) == {"PENDING": 120}
+    assert outbox.value("SELECT count(*) FROM outbox.unmatched") == 0
+
+
 def test_what_arrived_meanwhile_is_counted_and_nobody_waits_for_anybody_any_more(
     outbox: Outbox,
 ) -> None:
@@ -204,6 +219,7 @@ def test_what_arrived_meanwhile_is_counted_and_nobody_waits_for_anybody_any_more
     fill = Bulk(outbox, action="Backfill")
     outbox.sql("SELECT outbox.route_unmatched(30)")
     assert fill.run()[:4] == (120, 90, 30, {"Delivered": 30})
+    outbox.sql("SELECT outbox.route_unmatched()")  # as relays do: nothing is given twice
     assert outbox.value("SELECT count(*) FROM outbox.unmatched") == 0
     assert outbox.states() == {"PENDING": 120}
     assert Bulk(outbox, "again", action="Backfill").matched == 0

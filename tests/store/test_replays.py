@@ -491,8 +491,10 @@ def test_the_ledger_is_readable_by_a_person(outbox: Outbox, relay: int, cli: Cli
     assert found["last_chunk_at"] > quicker["last_chunk_at"]
     assert (new["state"], new["percent"], new["last_chunk_at"]) == ("planning", None, None)
     assert "50 (50 Pending)" in cli("replays", "--relay", "relay")
-    replays.stop(outbox.conn, bulk.id)
+    assert replays.stop(outbox.conn, bulk.id, "EngineFailed: no room")
+    assert not replays.stop(outbox.conn, "unknown")
     assert "stopped" in cli("replays")
+    assert "50 replayed, 50 skipped: EngineFailed: no room" in cli("audit")
     Bulk(outbox).run()
     replays.finish(outbox.conn, bulk.id)
     found = cli.json("replays")["replays"][2]

@@ -32,6 +32,10 @@ CANNOT_START = {126, 127, 128}
 """Exit codes of a container whose program is not there, or is none."""
 KILLED = {137: "SIGKILL", 139: "SIGSEGV", 143: "SIGTERM"}
 
+PASSING = {DriverReason.WRONG_PASSWORD, DriverReason.LOGIN_REFUSED, DriverReason.SCHEMA_TOO_NEW}
+"""What a later attempt may get over although the driver calls it final: an earlier one was let in,
+so a secret is being changed, or an upgrade is under way."""
+
 POD_CHECKS = (an_image_is_not_pulled, a_secret_is_malformed, a_pod_finds_no_node)
 
 
@@ -72,6 +76,9 @@ def judge_attempt(replay: OutboxReplay, seen: ReplaySeen, now: datetime) -> Atte
         return Over("Lost", Finding(Reason.DRIVER_LOST, f"somebody deleted {kind} {name}"))
     end = end_of(kind, name, child)
     if end is not None and is_gone(driver, now) and now - end.at >= SETTLES:
+        if end.means.verdict == "Done" and replay.spec.dry_run:
+            told = f"the pod of {kind} {name} is gone, and with it what it found"
+            return Over("Lost", Finding(Reason.DRIVER_LOST, told))
         return end.means
     if driver is None:
         return Starting(nothing_happens(replay, kind, name, child, now))
@@ -99,8 +106,10 @@ def judge_end(replay: OutboxReplay, driver: Driver, ended: Ended) -> Over:
     if words.stage == "Stopped":
         told = f"somebody stopped pod {driver.pod.name}"
         return Over("Stopped", Finding(Reason.DRIVER_LOST, told), words)
-    verdict: Literal["Final", "Again"] = "Final" if ended.exit_code == Exit.FINAL else "Again"
     reason = words.reason or DriverReason.ENGINE_FAILED
+    passes = reason in PASSING and (replay.status.attempts or 0) > 1
+    is_final = ended.exit_code == Exit.FINAL and not passes
+    verdict: Literal["Final", "Again"] = "Final" if is_final else "Again"
     return Over(verdict, Finding(reason, words.message or how(ended)), words)
 
 
@@ -152,7 +161,7 @@ def _end_of_job(name: str, status: Body) -> End | None:
             continue
         at = datetime.fromisoformat(condition["lastTransitionTime"])
         if condition["type"] == "Complete":
-            return End(at, Over("Done", Finding(Reason.SUCCEEDED, f"Job {name} is complete")))
+            return End(at, Over("Done", Finding(Reason.SUCCEEDED, complete("Job", name))))
         why = condition.get("message", "")
         told = f"the pod of Job {name} is gone ({why})"
         return End(at, Over("Lost", Finding(Reason.DRIVER_LOST, told)))
@@ -165,11 +174,18 @@ def _end_of_application(name: str, status: Body) -> End | None:
         return None
     at = datetime.fromisoformat(status.get("terminationTime") or "1970-01-01T00:00:00Z")
     if state["state"] == "COMPLETED":
-        told = f"SparkApplication {name} is complete"
+        told = complete("SparkApplication", name)
         return End(at, Over("Done", Finding(Reason.SUCCEEDED, told)))
     why = one_line(state.get("errorMessage", ""))
     told = f"SparkApplication {name} failed: {why}"
     return End(at, Over("Again", Finding(DriverReason.ENGINE_FAILED, told)))
+
+
+def complete(kind: str, name: str) -> str:
+    return (
+        f"{kind} {name} is complete; its pod is gone, and with it how many were replayed and "
+        "skipped: `outbox-relay replays` tells"
+    )
 
 
 def one_line(text: str, longest: int = 500) -> str:

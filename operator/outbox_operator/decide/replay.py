@@ -16,6 +16,7 @@ from outbox_operator.resources.conditions import Reason
 from outbox_operator.resources.replay import OutboxReplay
 from outbox_operator.seen_replay import ReplaySeen
 from outbox_relay.contract.reasons import Reason as DriverReason
+from outbox_relay.contract.replay import ReplayReport
 
 Engine = Literal["SparkApplication", "Job"]
 ENGINES: tuple[Engine, ...] = ("SparkApplication", "Job")
@@ -33,7 +34,9 @@ class Finished:
 
 @dataclass(frozen=True)
 class Cancel:
-    """Somebody deletes it."""
+    """Somebody deletes it: every attempt that is still there is ended."""
+
+    report: ReplayReport | None = None
 
 
 @dataclass(frozen=True)
@@ -75,7 +78,8 @@ class Retry:
 class Suspend:
     """Every attempt that is still there is ended."""
 
-    over: Over | None = None
+    report: ReplayReport | None = None
+    """What the last one says, or said last."""
 
 
 @dataclass(frozen=True)
@@ -94,19 +98,27 @@ def decide_step(replay: OutboxReplay, seen: ReplaySeen, now: datetime) -> Step:
     if before.phase in FINISHED:
         return Finished()
     if replay.metadata.deletion_timestamp is not None:
-        return Cancel()
+        return Cancel(said_last(replay, seen))
     attempt = None
     if before.attempts and before.phase != "Suspended" and before.next_attempt_time is None:
         attempt = judge_attempt(replay, seen, now)
     if isinstance(attempt, Over):
         if replay.spec.suspend and attempt.verdict in ("Stopped", "Lost"):
-            return Suspend(attempt)
+            return Suspend(attempt.report)
         return after(replay, attempt, now)
     if replay.spec.suspend:
-        return Suspend()
+        return Suspend(said_last(replay, seen))
     if attempt is not None:
         return Follow(attempt)
     return begin(replay, seen, now)
+
+
+def said_last(replay: OutboxReplay, seen: ReplaySeen) -> ReplayReport | None:
+    """By the driver of the last attempt, as long as its pod is there."""
+    driver = seen.driver(replay.status.attempts or 0)
+    if driver is None:
+        return None
+    return driver.report if driver.ended is None else driver.ended.words
 
 
 def after(replay: OutboxReplay, over: Over, now: datetime) -> Retry | Finish:

@@ -12,7 +12,7 @@ from outbox_operator.children.replay_access import build_replay_account, build_r
 from outbox_operator.children.replay_config import build_replay_config
 from outbox_operator.children.replay_job import build_job
 from outbox_operator.children.spark_application import build_spark_application
-from outbox_operator.decide.replay import ENGINES, Follow, Start, Step, Suspend
+from outbox_operator.decide.replay import ENGINES, Cancel, Follow, Start, Step, Suspend
 from outbox_operator.resources.replay import OutboxReplay
 from outbox_operator.seen_replay import ReplaySeen
 from outbox_operator.settings import OperatorSettings
@@ -30,7 +30,8 @@ class ReplayChildren:
 def decide_replay_children(
     replay: OutboxReplay, seen: ReplaySeen, step: Step, operator: OperatorSettings
 ) -> ReplayChildren:
-    if isinstance(step, Suspend):
+    if isinstance(step, (Suspend, Cancel)):
+        # A deletion that waits for others (foreground, somebody's finalizer) ends the work, too.
         return ReplayChildren(unwanted=[key for key in seen.children if key[0] in ENGINES])
     relay = seen.relay
     if relay is None or not isinstance(step, (Start, Follow)):

@@ -123,21 +123,24 @@ def _fields(replay: OutboxReplay, step: Step, now: datetime) -> tuple[Fields, Fi
             shown = _figures(before, over.report, now) | idle
             shown |= {"phase": "Pending", "failures": failures or None, "next_attempt_time": at}
             return shown, Finding(over.finding.reason, told)
-        case Suspend(over):
+        case Suspend(report):
             told = "stopped; what is done stays done. To go on set spec.suspend to false"
-            shown = _figures(before, over.report if over else None, now) | idle
+            shown = _figures(before, report, now) | idle
             shown |= {"phase": "Suspended", "next_attempt_time": None}
             return shown, Finding(Reason.SUSPENDED, told)
         case Finish(phase, finding, over, failures):
             shown = _figures(before, over.report, now) | idle
             if phase == "Succeeded" and not replay.spec.dry_run:
                 shown |= {"percent": 100, "progress": "100%"}
+                if over.report is None:  # all is done, and those from midway would be wrong
+                    shown |= {"replayed": None, "skipped": None, "skipped_because": {}}
             shown |= {"phase": phase, "completion_time": now, "next_attempt_time": None}
             return shown | {"failures": failures or None}, finding
-        case Cancel():
+        case Cancel(report):
             told = "deleted before it was done; what was replayed stays so"
-            shown = {"phase": "Cancelled", "completion_time": now, "next_attempt_time": None}
-            return shown | idle, Finding(Reason.CANCELLED, told)
+            shown = _figures(before, report, now) | idle
+            shown |= {"phase": "Cancelled", "completion_time": now, "next_attempt_time": None}
+            return shown, Finding(Reason.CANCELLED, told)
         case _:
             raise AssertionError(step)
 

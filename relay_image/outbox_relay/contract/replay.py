@@ -23,14 +23,14 @@ from outbox_relay.contract.values import Settings, Time
 from outbox_relay.errors import SettingsError
 
 TERMINATION_BYTES = 4096
-"""What Kubernetes keeps of a termination message."""
+"""What Kubernetes keeps of a termination message: the end of it, and the line's end counts."""
 
 
 class Rate(Settings):
     events_per_second: Annotated[int, Field(ge=1, le=1_000_000)] = 1000
     """At most so many are given back to the relay per second."""
     yield_to_live: bool = True
-    """Go slower, down to a crawl, while live events wait longer than before."""
+    """Go slower, down to a crawl, while events that could go out wait longer than before."""
 
 
 class ReplayRequest(Settings):
@@ -113,7 +113,9 @@ class Preview(ReportPart):
     """What a dry run found."""
 
     by_type: Annotated[tuple[TypeCount, ...], Field(max_length=100)] = ()
-    """How many match, the most frequent types first."""
+    """How many match, the most frequent types first; not all of them where there is no room."""
+    types_left_out: Annotated[int, Field(ge=1)] | None = None
+    """So many more rows `byType` would have."""
     oldest: Time | None = None
     """When the oldest of them was stored."""
     newest: Time | None = None
@@ -126,6 +128,13 @@ class Preview(ReportPart):
     """Ids of some of them."""
     warnings: Annotated[tuple[str, ...], Field(max_length=20)] = ()
     """What consumers would see: duplicates, and keys whose later events are out already."""
+
+    def shorter(self) -> "Preview":
+        """By a sample, or by the rarest type."""
+        if len(self.samples) * 4 > len(self.by_type):
+            return self.model_copy(update={"samples": self.samples[:-1]})
+        left_out = (self.types_left_out or 0) + 1
+        return self.model_copy(update={"by_type": self.by_type[:-1], "types_left_out": left_out})
 
 
 class ReplayReport(ReportPart):
@@ -155,17 +164,17 @@ class ReplayReport(ReportPart):
     def last_words(self) -> str:
         """As one line that Kubernetes does not cut: what is too long gives way, samples first."""
         words = self
-        while len(text := words._as_json()) > TERMINATION_BYTES:
+        while len(text := words._as_json()) >= TERMINATION_BYTES:
             shown = words.preview
-            if shown is None or not (shown.samples or shown.by_type):
-                cut = words.model_copy(update={"message": words.message[:LONGEST], "preview": None})
-                return cut._as_json().decode()
-            fewer = (
-                {"samples": shown.samples[:-1]}
-                if len(shown.samples) * 4 > len(shown.by_type)
-                else {"by_type": shown.by_type[:-1]}
-            )
-            words = words.model_copy(update={"preview": shown.model_copy(update=fewer)})
+            if shown is not None and (shown.samples or shown.by_type):
+                changes: dict[str, object] = {"preview": shown.shorter()}
+            elif shown is not None:
+                changes = {"preview": None}
+            elif words.message:
+                changes = {"message": words.message[: min(LONGEST, len(words.message) - 100)]}
+            else:
+                break
+            words = words.model_copy(update=changes)
         return text.decode()
 
     def _as_json(self) -> bytes:

@@ -137,8 +137,8 @@ class RetryPolicy(Settings):
     """Each delay is up to this share longer or shorter, so that what failed together does not
     come back together."""
     max_age: Annotated[Duration, Field(ge=Seconds)] | None = None
-    """Events older than this are declared dead instead of published late. Default: never; an
-    outage of any length then sends nothing to DEAD."""
+    """Events older than this are declared dead instead of published late; what a person brings back
+    is as old as that. Default: never; an outage of any length then sends nothing to DEAD."""
     max_crashes: Annotated[int, Field(ge=1)] = 3
     """How often an event that was alone in flight may see its relay die before it is declared
     dead: fewer than max_attempts, because every try costs a restart."""

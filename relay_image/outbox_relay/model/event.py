@@ -45,6 +45,8 @@ class Claim(NamedTuple):
     max_attempts: int | None
     line_from: int | None = None
     """Of the whole batch: the smallest seq that was in line."""
+    age_from: datetime | None = None
+    """Since when a person wants it to go out, where one brought it back or gave it a time."""
 
     @property
     def spent(self) -> int:
@@ -53,7 +55,7 @@ class Claim(NamedTuple):
 
     @property
     def age(self) -> timedelta:
-        return self.claimed_at - self.created_at
+        return self.claimed_at - (self.age_from or self.created_at)
 
     @property
     def headers(self) -> list[Header]:

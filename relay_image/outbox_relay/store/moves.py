@@ -55,10 +55,11 @@ class Plan:
 
 
 # A relay finds what waits by its hold and available_at; what is suspected of killing relays stays
-# a suspect, and so goes alone.
+# a suspect, and so goes alone. Its age counts from then on, too: a person wants it to go out.
 DUE_AT = """
     UPDATE outbox.delivery d SET
            available_at = coalesce(%(at)s::timestamptz, now() + %(delay)s::interval),
+           age_from = coalesce(%(at)s::timestamptz, now() + %(delay)s::interval),
            hold = CASE d.hold WHEN 'SUSPECT' THEN d.hold ELSE 'TIME' END
      WHERE d.relay_id = %(relay_id)s AND d.seq = %(seq)s AND d.state = 'PENDING'
 """
@@ -83,7 +84,7 @@ BURY = """
 # changed since, so key and lane are those of today.
 REPLAY = """
     UPDATE outbox.delivery d SET
-           state = 'PENDING', hold = 'TIME', available_at = now(), crashes = 0,
+           state = 'PENDING', hold = 'TIME', available_at = now(), age_from = now(), crashes = 0,
            published_at = NULL, result = NULL, replay_id = %(replay_id)s,
            previous_published_at = coalesce(d.published_at, d.previous_published_at),
            attempts_base = CASE WHEN %(reset)s THEN d.attempts ELSE d.attempts_base END,

@@ -78,6 +78,7 @@ def preview(conn: Connection, settings: ReplaySettings) -> tuple[int, Preview]:
             TypeCount(event_type=k["event_type"], state=k["state"], count=k["n"])
             for k in kinds[:KINDS_TOLD]
         ),
+        types_left_out=max(0, len(kinds) - KINDS_TOLD) or None,
         oldest=min((k["oldest"] for k in kinds), default=None),
         newest=max((k["newest"] for k in kinds), default=None),
         keys=keys["keys"],

@@ -266,13 +266,16 @@ def finish(conn: Connection, replay_id: str) -> None:
         _audit(conn, replay_id, "replay-end", *_change(found))
 
 
-def stop(conn: Connection, replay_id: str) -> None:
-    """Note that nobody works on it for now; what is done stays done."""
+def stop(conn: Connection, replay_id: str, why: str = "") -> bool:
+    """Note that nobody works on it for now, and what went wrong, if something did; what is done
+    stays done. False: there is no such."""
     with translated(), conn.transaction():
         rows = fetch(conn, LOCK, {"id": replay_id})
         if rows and rows[0]["finished_at"] is None and rows[0]["stopped_at"] is None:
             conn.execute(STOPPED, {"id": replay_id})
-            _audit(conn, replay_id, "replay-stop", *_change(rows[0]))
+            was, became = _change(rows[0])
+            _audit(conn, replay_id, "replay-stop", was, f"{became}: {why}" if why else became)
+    return bool(rows)
 
 
 def _change(found: Row) -> tuple[str, str]:

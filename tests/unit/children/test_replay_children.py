@@ -17,7 +17,7 @@ from fixtures.made_resources import outbox_relay, outbox_replay
 from outbox_operator.children.names import Manifest
 from outbox_operator.children.spark_conf import SPARK_VERSION, with_overhead
 from outbox_operator.decide.attempt import Starting
-from outbox_operator.decide.replay import Follow, Start, Suspend
+from outbox_operator.decide.replay import Cancel, Follow, Start, Step, Suspend
 from outbox_operator.decide.replay_children import ReplayChildren, decide_replay_children
 from outbox_operator.resources.replay import OutboxReplay, SparkPod
 from outbox_operator.resources.replay_settings import replay_settings
@@ -118,9 +118,10 @@ def test_while_an_attempt_runs_what_it_needs_is_kept_and_it_is_not_made_again() 
     assert made.wanted == children(outbox_replay()).wanted
 
 
-def test_a_suspended_replay_has_no_attempt_left() -> None:
+@pytest.mark.parametrize("step", [Suspend(), Cancel()])
+def test_a_replay_that_is_suspended_or_deleted_has_no_attempt_left(step: Step) -> None:
     seen = around(job=child(), application=child())
-    made = decide_replay_children(outbox_replay(), seen, Suspend(), OPERATOR)
+    made = decide_replay_children(outbox_replay(), seen, step, OPERATOR)
     assert set(made.unwanted) == {("Job", "again-1"), ("SparkApplication", "again-1")}
     assert made.wanted == []
 

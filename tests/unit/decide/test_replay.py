@@ -121,6 +121,20 @@ def test_it_succeeds_with_the_drivers_last_words() -> None:
     assert states(found)["Failed"] == "False"
 
 
+def test_one_whose_last_words_are_lost_has_succeeded_with_figures_that_nobody_knows() -> None:
+    found = looked(after(running()), around(job=job_that("Complete")))
+    assert (found.phase, found.progress, found.matched) == ("Succeeded", "100%", 200)
+    assert (found.replayed, found.skipped) == (None, None)
+    assert "`outbox-relay replays` tells" in (found.message or "")
+
+
+def test_a_dry_run_whose_last_words_are_lost_is_made_again() -> None:
+    before = after(started(dryRun=True), dryRun=True)
+    found = looked(before, around(job=job_that("Complete")))
+    assert (found.phase, found.failures) == ("Pending", 1)
+    assert "what it found" in (found.message or "")
+
+
 def test_a_dry_run_completes_with_what_it_found() -> None:
     preview = {"keys": 7, "samples": ["a"], "warnings": ["3 were published before"]}
     words = report("Succeeded", matched=200, preview=preview, message="a dry run")
@@ -303,6 +317,23 @@ def test_what_no_attempt_can_do_fails_at_once_with_the_drivers_reason(
     assert states(found)["Complete"] == "False"
 
 
+@pytest.mark.parametrize(
+    ("reason", "phase"),
+    [
+        ("WrongPassword", "Pending"),  # the secret is being changed
+        ("LoginRefused", "Pending"),
+        ("SchemaTooNew", "Pending"),  # the next attempt may be of the new version
+        ("RelayUnknown", "Failed"),
+        ("Refused", "Failed"),
+    ],
+)
+def test_what_passes_is_tried_again_once_an_attempt_was_let_in(reason: str, phase: str) -> None:
+    before = running().model_copy(update={"attempts": 2, "application": "again-2"})
+    words = report("Failed", reason=reason, message="no")
+    found = looked(after(before), around(ended(2, words, attempt=2), job=child(), attempt=2))
+    assert (found.phase, found.failures) == (phase, 1)
+
+
 def test_a_driver_that_was_stopped_has_not_failed() -> None:
     before = running().model_copy(update={"failures": 3})
     found = looked(after(before), around(ended(143, STOPPED), job=job_that("Failed")))
@@ -349,7 +380,8 @@ def test_suspended_from_the_start_nothing_is_made() -> None:
 def test_suspended_midway_it_keeps_what_is_done_and_goes_on_with_another_attempt() -> None:
     seen = around(driver(running=True, report=report(matched=200, replayed=70)), job=child())
     found = looked(after(running(), suspend=True), seen)
-    assert (found.phase, found.failures, found.replayed) == ("Suspended", None, 50)
+    assert (found.phase, found.failures, found.replayed) == ("Suspended", None, 70)
+    assert (found.rate, found.eta) == (None, None)
     assert "set spec.suspend to false" in conditions(found)["Suspended"].message
     assert looked(after(found, suspend=True), around(), SOON) == found
 
@@ -393,6 +425,17 @@ def test_one_that_ended_well_before_it_was_suspended_has_succeeded() -> None:
     assert looked(after(running(), suspend=True), seen).phase == "Succeeded"
 
 
+def test_the_last_words_of_a_suspended_attempt_are_heard() -> None:
+    seen = around(driver(running=True, report=report(matched=200, replayed=70)), job=child())
+    suspended = looked(after(running(), suspend=True), seen)
+    words = report("Stopped", matched=200, replayed=90, skipped=2, rate=0.0)
+    found = looked(after(suspended, suspend=True), around(ended(143, words)), SOON)
+    assert (found.phase, found.replayed, found.skipped, found.percent) == ("Suspended", 90, 2, 46)
+    silent = looked(after(found, suspend=True), around(ended(137)), SOON)
+    assert silent == found  # one that was killed says nothing, and what is known stays
+    assert looked(after(found, suspend=True), around(), SOON) == found
+
+
 def test_suspended_between_two_attempts_it_begins_none() -> None:
     waiting = looked(after(running()), around(ended(1, AGAIN), job=child()))
     found = looked(after(waiting, suspend=True), around(ended(1, AGAIN), job=child()), SOON)
@@ -406,6 +449,8 @@ def test_suspended_between_two_attempts_it_begins_none() -> None:
 def test_one_that_is_deleted_midway_is_cancelled() -> None:
     found = looked(after(running(), deleted=True), around(driver(running=True), job=child()))
     assert (found.phase, found.completion_time, found.replayed) == ("Cancelled", NOW, 50)
+    told = around(driver(running=True, report=report(matched=200, replayed=70)), job=child())
+    assert looked(after(running(), deleted=True), told).replayed == 70
     assert "what was replayed stays so" in (found.message or "")
 
 

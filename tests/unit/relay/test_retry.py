@@ -85,6 +85,16 @@ def test_an_outage_never_kills_and_costs_nothing() -> None:
     assert (verdict.state, verdict.refund, verdict.delay) == (State.PENDING, True, 300.0)
 
 
+def test_ek_19_what_was_brought_back_is_as_old_as_that() -> None:
+    policy = Retry(max_age=timedelta(days=1))
+    old = claim(created_at=NOW - timedelta(days=400))
+    assert judge(refused(), old, policy, 0.5).state is State.DEAD
+    back = old._replace(age_from=NOW - timedelta(hours=23))
+    assert judge(refused(), back, policy, 0.5).state is State.PENDING
+    late = old._replace(age_from=NOW - timedelta(hours=25))
+    assert judge(refused(), late, policy, 0.5).state is State.DEAD
+
+
 def test_what_was_not_sent_is_given_back_for_nothing() -> None:
     verdict = judge(Unsent("behind"), claim(attempts=99), Retry(), 0.5)
     assert (verdict.state, verdict.refund, verdict.delay, verdict.error) == (

@@ -30,6 +30,22 @@ def test_where_live_events_waited_before_they_may_wait_twice_as_long() -> None:
     assert throttle(usual=10).next(1000, 21) == 500
 
 
+def test_a_backlog_from_before_is_usual_only_until_it_is_gone() -> None:
+    now = throttle(usual=600)
+    assert now.next(1000, 1100) == 1000
+    for waited in (500, 900, 60, 0.1, 300):  # it shrinks, and grows again beside the replay
+        now = now.seen(waited)
+    assert now.usual == 0.1
+    assert now.next(1000, 1.5) == 500
+
+
+def test_what_grows_beside_the_replay_never_becomes_usual() -> None:
+    now = throttle()
+    for waited in range(1, 100):
+        now = now.seen(float(waited))
+    assert now == throttle()
+
+
 def test_it_crawls_and_does_not_stand_still() -> None:
     pace = 1000.0
     for _ in range(50):

@@ -86,6 +86,7 @@ CREATE TABLE outbox.delivery (
     claim_token           bigint,
     published_at          timestamptz,
     previous_published_at timestamptz,
+    age_from              timestamptz, -- maxAge counts from here; NULL = from the event's created_at
     relay_id              integer      NOT NULL,
     attempts              integer      NOT NULL DEFAULT 0,
     attempts_base         integer      NOT NULL DEFAULT 0,  -- budget used = attempts - attempts_base

@@ -10,7 +10,8 @@ CREATE TYPE outbox.claimed AS (
     tenant_id text, correlation_id text, causation_id text, idempotency_key text,
     aggregate_type text, aggregate_id text, occurred_at timestamptz, created_at timestamptz,
     max_attempts integer,
-    line_from bigint  -- the smallest seq that was in line; for the caller's watermark
+    line_from bigint,  -- the smallest seq that was in line; for the caller's watermark
+    age_from timestamptz
 );
 
 -- A claim takes at most so many bytes of payload and headers, or one event: a relay's memory is
@@ -271,13 +272,13 @@ BEGIN
             available_at = least(d.available_at, now())
          WHERE d.ctid = ANY (chosen) AND d.state = 'PENDING'
            AND (d.hold = 'NONE' OR d.available_at <= now())
-        RETURNING d.seq, d.attempts, d.attempts_base, d.crashes, d.lane)
+        RETURNING d.seq, d.attempts, d.attempts_base, d.crashes, d.lane, d.age_from)
     SELECT d.seq, fence, now(), d.attempts, d.attempts_base, d.crashes, d.lane,
            e.event_id::text, e.event_type, e.payload, e.content_type, e.headers::text,
            e.metadata->>'traceparent', e.partition_key, e.ordering_key, e.tenant_id,
            e.correlation_id, e.causation_id::text, e.idempotency_key, e.aggregate_type,
            e.aggregate_id, CASE WHEN outbox.in_calendar(e.occurred_at) THEN e.occurred_at END,
-           e.created_at, e.max_attempts, line_from
+           e.created_at, e.max_attempts, line_from, d.age_from
       FROM mine d JOIN outbox.event e ON e.seq = d.seq;
 END $$;
 
@@ -359,8 +360,10 @@ BEGIN
     RETURN done;
 END $$;
 
--- Too old to be published: what is next in line and older than max_age becomes DEAD. It goes
--- through CLAIMED as the lifecycle asks, in this transaction, and no attempt is counted.
+-- Too old to be published: what is next in line and older than max_age becomes DEAD. What a person
+-- brought back, or told when to go out, is as old as that decision: else yesterday's events would
+-- be buried in the moment in which they are replayed. It goes through CLAIMED as the lifecycle asks,
+-- in this transaction, and no attempt is counted.
 CREATE FUNCTION outbox.expire(
     relay integer, owner text, lanes smallint[], row_limit integer, floor bigint,
     max_age interval, block boolean
@@ -373,19 +376,19 @@ DECLARE
     old bigint[];
 BEGIN
     WITH next AS (
-        SELECT l.seq FROM unnest(lanes) AS own (lane), LATERAL (
-            SELECT d.seq FROM outbox.delivery d
+        SELECT l.seq, l.age_from FROM unnest(lanes) AS own (lane), LATERAL (
+            SELECT d.seq, d.age_from FROM outbox.delivery d
              WHERE d.relay_id = relay AND d.lane = own.lane
                AND d.state = 'PENDING' AND d.hold = 'NONE' AND d.seq > floor
              ORDER BY d.seq LIMIT row_limit) l
         UNION ALL
-        (SELECT d.seq FROM outbox.delivery d
+        (SELECT d.seq, d.age_from FROM outbox.delivery d
           WHERE d.relay_id = relay AND d.state = 'PENDING' AND d.hold = 'TIME'
             AND d.available_at <= now() AND d.lane = ANY (lanes)
           ORDER BY d.available_at LIMIT row_limit)
     )
     SELECT array_agg(n.seq) INTO old FROM next n JOIN outbox.event e ON e.seq = n.seq
-     WHERE e.created_at < now() - max_age;
+     WHERE coalesce(n.age_from, e.created_at) < now() - max_age;
     IF old IS NULL THEN
         RETURN;
     END IF;

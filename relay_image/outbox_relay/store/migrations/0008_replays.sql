@@ -149,7 +149,7 @@ BEGIN
                  GROUP BY s.run) r;
     END IF;
     UPDATE outbox.delivery d SET
-        state = 'PENDING', hold = 'TIME', available_at = due, crashes = 0,
+        state = 'PENDING', hold = 'TIME', available_at = due, age_from = due, crashes = 0,
         published_at = NULL, result = NULL, replay_id = job.id,
         previous_published_at = coalesce(d.published_at, d.previous_published_at),
         attempts_base = CASE WHEN job.reset_attempts THEN d.attempts ELSE d.attempts_base END,
@@ -169,30 +169,27 @@ BEGIN
 END $$;
 
 -- Events that the relay never had get their first delivery. Whoever routes those that nobody wanted
--- holds them while it does: so they are held here first, and neither waits for the other.
+-- holds them while it does: so they are held here first, and neither waits for the other. They stay
+-- where they are: another relay that registered since may not have been offered them yet.
 CREATE FUNCTION outbox.backfill(job outbox.replay, ordered boolean, seqs bigint[], due timestamptz)
     RETURNS integer LANGUAGE plpgsql
     SET plan_cache_mode = force_generic_plan
     SET enable_seqscan = off SET enable_bitmapscan = off
     SET enable_hashjoin = off SET enable_mergejoin = off SET jit = off AS $$
 DECLARE
-    unwanted bigint[];
     given integer;
 BEGIN
-    SELECT array_agg(u.seq) INTO unwanted FROM (
-        SELECT u.seq FROM unnest(seqs) AS v (seq) JOIN outbox.unmatched u ON u.seq = v.seq
-           FOR UPDATE OF u) u;
-    INSERT INTO outbox.delivery (relay_id, seq, bytes, key_hash, lane, hold, available_at, replay_id)
-    SELECT job.relay_id, e.seq, octet_length(e.payload),
+    PERFORM u.seq FROM unnest(seqs) AS v (seq) JOIN outbox.unmatched u ON u.seq = v.seq
+        FOR UPDATE OF u;
+    INSERT INTO outbox.delivery (relay_id, seq, bytes, key_hash, lane, hold, available_at, age_from,
+                                 replay_id)
+    SELECT job.relay_id, e.seq, outbox.bytes_of(e.payload, e.headers),
            CASE WHEN ordered THEN outbox.key_hash(e.ordering_key) END,
            CASE WHEN ordered THEN outbox.lane_of(outbox.key_hash(e.ordering_key), e.seq) ELSE -1 END,
-           'TIME', greatest(e.available_at, due), job.id
+           'TIME', greatest(e.available_at, due), greatest(e.available_at, due), job.id
       FROM unnest(seqs) AS v (seq) JOIN outbox.event e ON e.seq = v.seq
         ON CONFLICT DO NOTHING;
     GET DIAGNOSTICS given = ROW_COUNT;
-    IF unwanted IS NOT NULL THEN
-        DELETE FROM outbox.unmatched u WHERE u.seq = ANY (unwanted);
-    END IF;
     RETURN given;
 END $$;
 

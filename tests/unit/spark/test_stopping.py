@@ -1,0 +1,43 @@
+"""Told to stop, also before anybody listened."""
+
+import os
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from outbox_spark import stopping
+
+
+@pytest.fixture(autouse=True)
+def signals_as_before() -> Iterator[None]:
+    before = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)}
+    yield
+    for number, handler in before.items():
+        signal.signal(number, handler)
+
+
+def test_a_signal_is_heard_once_we_listen() -> None:
+    stopping.listen()
+    with pytest.raises(stopping.Told):
+        os.kill(os.getpid(), signal.SIGTERM)
+    os.kill(os.getpid(), signal.SIGTERM)  # a second one does not cut the last words off
+
+
+def test_one_that_came_before_is_heard_when_we_begin_to_listen(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    note = tmp_path / "told"
+    monkeypatch.setenv(stopping.FILE, str(note))
+    stopping.listen()
+    note.touch()
+    with pytest.raises(stopping.Told):
+        stopping.check()
+    with pytest.raises(stopping.Told):
+        stopping.listen()
+
+
+def test_where_nobody_notes_it_nothing_was_said(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv(stopping.FILE, raising=False)
+    stopping.check()
