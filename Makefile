@@ -28,9 +28,9 @@ test: lint ## Everything that `check` does, and all tests: real PostgreSQL, Kafk
 	@$(bin)/python -m dev.images
 	$(bin)/pytest -q --durations=25
 
-images: ## Build the images that changed: operator, relay, spark, and PostgreSQL and Kafka for tests
+images: ## Build the images that changed: operator, relay, spark, servers for tests; PUSH=REGISTRY pushes them
 	@dev/setup cluster
-	@$(bin)/python -m dev.images
+	@$(bin)/python -m dev.images $(if $(PUSH),--push $(PUSH))
 
 cluster: ## A real Kubernetes with the images in it: existing, kind or the built-in node; heals it
 	@dev/setup cluster
