@@ -66,3 +66,22 @@ while not Path({str(go)!r}).exists():
     assert place.result("one", seconds=0.5)["code"] is None
     go.touch()
     assert place.result("one") == {"code": 0, "output": "begun\n"}
+
+
+def test_one_that_is_stopped_does_nothing_more(place: Place) -> None:
+    forever = """
+import time
+from pathlib import Path
+while True:
+    with (Path(__file__).parent / "ticks").open("a") as ticks:
+        ticks.write("x")
+    time.sleep(0.01)
+"""
+    place.run("start", "one", "{}", place.script(forever))
+    ticks = place.folder / "ticks"
+    while not ticks.exists():
+        assert place.result("one", 0.1)["code"] is None
+    place.run("stop", "one")
+    size = ticks.stat().st_size
+    assert place.result("one", 0.3)["code"] is None  # it came to no end of its own
+    assert ticks.stat().st_size == size

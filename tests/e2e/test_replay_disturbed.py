@@ -84,8 +84,7 @@ def test_oo_61_a_replay_survives_whatever_happens(
         *("AttemptStarted", "Running", "Suspended", "Resumed", "AttemptFailed", "Succeeded")
     }
 
-    shop.delete_child("Job", live)
-    namespace.wait(lambda: not namespace.pods(f"job-name={live}"), PATIENCE, "no live traffic")
+    shop.stop(live)
     emitted = int(
         shop.sql("SELECT count(*) FROM outbox.event WHERE event_type = 'order.placed'")[0]
     )

@@ -26,7 +26,7 @@ def test_live_events_do_not_wait_for_a_replay_at_the_default_rate(shop: Shop) ->
     (since,) = shop.sql("SELECT now()")
     replays.create(engine="Job", driver={"cpu": "100m"}, executor={"instances": 0})
     replays.wait_phase("Succeeded", 240)
-    shop.delete_child("Job", live)
+    shop.stop(live)
     shop.wait_published(DEAD + int(shop.sql(placed)[0]), 120)
 
     def moment(query: str) -> str:

@@ -4,6 +4,7 @@ Runs the other scripts in the pod `tools`; called by `fixtures.tools`.
   serve                          the pod's first process: it stays, and buries who has no parent
   start NAME ENVIRON SCRIPT ...  begin one, with more variables (JSON); asked twice, it runs once
   result NAME SECONDS            its exit code, null if it runs on after SECONDS, and its output
+  stop NAME                      end it at once, and all that it started
 """
 
 import json
@@ -41,6 +42,7 @@ def start(name: str, environ: str, script: str, *arguments: str) -> None:
         return
     # Detached: whoever started it may be cut off.
     os.setsid()
+    (place / "group").write_text(str(os.getpid()))
     output = os.open(place / "output", os.O_WRONLY | os.O_CREAT | os.O_APPEND)
     os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
     os.dup2(output, 1)
@@ -69,6 +71,16 @@ def result(name: str, seconds: str) -> None:
     print(json.dumps({"code": ended, "output": said[-TAIL:].decode(errors="replace")}))
 
 
+def stop(name: str) -> None:
+    group = int((PLACE / name / "group").read_text())
+    try:
+        while True:  # until they are buried, too: then nothing of it can happen any more
+            os.killpg(group, signal.SIGKILL)
+            time.sleep(0.05)
+    except ProcessLookupError:
+        pass
+
+
 if __name__ == "__main__":
     match sys.argv[1:]:
         case ["serve"]:
@@ -77,5 +89,7 @@ if __name__ == "__main__":
             start(name, environ, script, *arguments)
         case ["result", name, seconds]:
             result(name, seconds)
+        case ["stop", name]:
+            stop(name)
         case _:
             sys.exit(__doc__)
