@@ -24,6 +24,14 @@ from outbox_operator.settings import OperatorSettings
 
 API_VERSION = "sparkoperator.k8s.io/v1beta2"
 
+NO_POLICY = {
+    "spark.kubernetes.driver.pod.excludedFeatureSteps": (
+        "org.apache.spark.deploy.k8s.features.NetworkPolicyFeatureStep"
+    )
+}
+"""Newer versions of spark-submit make a NetworkPolicy for executors, which the Spark operator's own
+role does not allow it: the submission would fail."""
+
 
 def build_spark_application(
     replay: OutboxReplay, relay: OutboxRelay, operator: OperatorSettings, attempt: int
@@ -40,7 +48,7 @@ def build_spark_application(
         "mainApplicationFile": f"local://{MAIN_FILE}",
         "arguments": PROGRAM,
         "restartPolicy": {"type": "Never"},  # our operator decides about another attempt
-        "sparkConf": executors_conf(replay, operator, attempt),
+        "sparkConf": NO_POLICY | executors_conf(replay, operator, attempt),
         "driver": {
             **size(replay.spec.driver),
             "serviceAccount": service_account_of(replay),

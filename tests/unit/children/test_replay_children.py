@@ -286,6 +286,15 @@ def test_nothing_in_a_spark_application_needs_the_webhook() -> None:
         assert env["PROXY"]["value"] == "p"
 
 
+def test_a_spark_application_asks_for_no_network_policy_of_spark_submit_unless_told_to() -> None:
+    key = "spark.kubernetes.driver.pod.excludedFeatureSteps"
+    assert application(outbox_replay())["spec"]["sparkConf"][key].endswith(
+        "NetworkPolicyFeatureStep"
+    )
+    given = outbox_replay(sparkConf={key: "another.Step"})
+    assert application(given)["spec"]["sparkConf"][key] == "another.Step"
+
+
 def test_a_spark_application_is_one_attempt_and_is_never_run_again() -> None:
     made = application(outbox_replay(executor={"instances": 4, "cores": 2}), attempt=3)
     spec = made["spec"]
