@@ -9,6 +9,7 @@ functions of the schema, whose plans the backend caches itself.
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager
+from datetime import timedelta
 from typing import Any
 
 import psycopg
@@ -113,6 +114,34 @@ def refuse_malformed(dsn: str) -> None:
         raise SettingsError("user or password in the DSN contains /: write it there as %2F")
     if not all(p.isdecimal() for p in str(parts.get("port") or 0).split(",") if p):
         raise SettingsError("the DSN's port is not a number")
+
+
+# Of our own user, whom one may end; and waiting for its client, so nothing that is being done is
+# cut short. No timeout of the server's covers a client that stopped within a pipeline.
+END_FROZEN = """
+    SELECT pg_terminate_backend(a.pid, 1000) FROM pg_stat_activity a
+     WHERE a.datname = current_database() AND a.usename = current_user
+       AND a.pid <> pg_backend_pid() AND starts_with(a.application_name, %s)
+       AND a.wait_event_type = 'Client' AND a.backend_xid IS NOT NULL
+       AND a.xact_start < now() - %s::interval
+"""
+
+
+def relay_application(relay: str, purpose: str = "") -> str:
+    """What a relay's sessions are called in pg_stat_activity; without a purpose, how all begin."""
+    return f"outbox-relay {relay} {purpose}"[:63]
+
+
+def end_frozen(conn: Connection, relay: str, longer_than: timedelta) -> int:
+    """
+    End sessions of the relay whose client stopped in the middle of a transaction; how many.
+
+    A process that is frozen, or whose node is gone, holds the rows that it was writing, and nobody
+    else could take them over before it wakes up.
+    """
+    with translated():
+        rows = conn.execute(END_FROZEN, (relay_application(relay), longer_than)).fetchall()
+    return sum(bool(ended) for (ended,) in rows)
 
 
 @contextmanager

@@ -11,7 +11,7 @@ from outbox_relay.model.retry import Retry
 from outbox_relay.observe.health import Health
 from outbox_relay.observe.metrics import Metrics
 from outbox_relay.publishers.protocol import Publisher
-from outbox_relay.store.connection import Connection, connect
+from outbox_relay.store.connection import Connection, connect, relay_application
 from outbox_relay.worker.breaker import Breaker
 from outbox_relay.worker.polling import Crew
 
@@ -70,7 +70,7 @@ class Context:
         try:
             return connect(
                 store.dsn.read("store.dsn"),
-                f"outbox-relay {self.settings.name} {purpose}",
+                relay_application(self.settings.name, purpose),
                 store.connect_timeout.total_seconds(),
                 self.settings.statement_timeout.total_seconds(),
             )

@@ -16,7 +16,7 @@ from outbox_relay.model import ordering
 from outbox_relay.model.event import Claim
 from outbox_relay.model.lifecycle import State
 from outbox_relay.model.retry import Retry, judge_crash
-from outbox_relay.store.connection import Connection, connect, translated
+from outbox_relay.store.connection import Connection, connect, end_frozen, translated
 from outbox_relay.store.deliveries import Deliveries
 from outbox_relay.store.lanes import Lanes
 from outbox_relay.store.migrate import require_current
@@ -40,6 +40,7 @@ class ReapReport(NamedTuple):
 class Reaper:
     def __init__(self, conn: Connection, relay: int, settings: RelaySettings) -> None:
         self._conn = conn
+        self._name, self._lease = settings.name, settings.lease
         self._policy: Retry = settings.retry.policy()
         self._ordered = settings.ordering == "Key"
         self._blocks = self._ordered and settings.on_dead == "Block"
@@ -47,6 +48,12 @@ class Reaper:
         self._lanes = Lanes(conn, relay, settings.owner, settings.lease)
 
     def reap(self) -> ReapReport:
+        if ended := end_frozen(self._conn, self._name, self._lease):
+            log.warning(
+                "%d sessions were ended whose relay stopped in the middle of a transaction",
+                ended,
+                extra={"happening": "frozen"},
+            )
         total = self._take_over() if self._ordered else ReapReport(0, 0)
         while True:
             with translated(), self._conn.transaction():
