@@ -145,8 +145,8 @@ class Operator:
         """What Kopf saw of a resource."""
         assert self._reconciler is not None
         key = (kind, namespace, name)
-        gone = event["type"] == "DELETED"
-        if self._reconciler.seen(key, None if gone else event["object"]):
+        seen = self._reconciler.deleted if event["type"] == "DELETED" else self._reconciler.seen
+        if seen(key, event["object"]):
             self._look_at(key)
 
     def _child_changed(self, owner: Owner) -> None:

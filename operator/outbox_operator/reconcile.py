@@ -19,18 +19,16 @@ from outbox_operator.cluster.gather import Gatherer
 from outbox_operator.cluster.kinds import RELAYS
 from outbox_operator.decide.autoscaling import Memory, Scale, scale
 from outbox_operator.decide.backlog import load_of
-from outbox_operator.decide.children import (
-    Children,
+from outbox_operator.decide.children import Children, decide_children, fixed_replicas
+from outbox_operator.decide.deletion import (
     asked_replicas,
-    decide_children,
-    decide_finalizers,
-    fixed_replicas,
     how_to_let_go,
-    is_drained,
     is_leaving,
+    is_retiring,
 )
 from outbox_operator.decide.notices import Notice, Told, decide_notices
 from outbox_operator.decide.status import count_pods, decide_invalid, decide_status
+from outbox_operator.holding import Holder, without_spec
 from outbox_operator.metrics import Metrics
 from outbox_operator.reconcile_replay import Body, Key, ReplayReconciler
 from outbox_operator.resources.objects import Resource
@@ -40,6 +38,9 @@ from outbox_operator.settings import OperatorSettings
 from outbox_relay.contract.settings import explain
 
 log = logging.getLogger("outbox.operator")
+
+LONGEST_REFUSED = 60.0
+"""Seconds, after which a child that the API server refuses is tried again at the latest."""
 
 
 @dataclass
@@ -52,6 +53,8 @@ class Remembered:
     children: Children | None = None
     """What was decided last, and of what: as long as that stays, so does this."""
     told: Told | None = None
+    refused: int = 0
+    """How often in a row the API server did not take a child."""
 
 
 class Reconciler:
@@ -70,6 +73,7 @@ class Reconciler:
         self._replays = replays
         self._bodies: dict[Key, Body] = {}
         self._remembered: dict[Key, Remembered] = {}
+        self._holder = Holder(writer)
 
     def seen(self, key: Key, body: Body | None) -> bool:
         """A resource as the API server has it now; None: it is gone. Returns whether it is to be
@@ -85,6 +89,11 @@ class Reconciler:
         self._bodies[key] = body
         return is_news(before, body)
 
+    def deleted(self, key: Key, last: Body) -> bool:
+        """A resource that is gone, as it was last. Returns whether there is something to tell."""
+        self.seen(key, None)
+        return key[0] == RELAYS.name and self._holder.deleted(key, last)
+
     def knows(self, key: Key) -> bool:
         return key in self._bodies
 
@@ -92,6 +101,7 @@ class Reconciler:
         return list(self._bodies)
 
     async def look(self, key: Key) -> float | None:
+        await self._holder.tell_skipped(key)
         body = self._bodies.get(key)
         if body is None:
             return None
@@ -156,27 +166,27 @@ class Reconciler:
             await self._refuse(key, body, error, remembered, now)
             return None
 
+        relay = await self._holder.hold(relay)
         seen = await self._gatherer.relay(relay)
         replicas, scaled = self._replicas(relay, seen, remembered, now)
         children = self._children(relay, seen, remembered, replicas)
 
-        if lacks(seen, children) and not await self._gatherer.is_there(RELAYS, relay):
-            # Children of a dead owner would be removed, and made again.
-            raise ApiError(404, "NotFound", "it is gone", frozenset())
+        if lacks(seen, children):
+            # Children of a dead or dying owner would be removed, and made again.
+            await self._gatherer.confirm(RELAYS, relay)
         asked = asked_replicas(relay, seen)
         seen = await self._writer.apply(relay, children.wanted, seen)
         await self._writer.remove(relay, children.unwanted, seen)
-        finalizers = decide_finalizers(relay, seen)
-        if finalizers != list(relay.metadata.finalizers):
-            await self._writer.hold(RELAYS, relay, finalizers)
-            if not finalizers and relay.metadata.deletion_timestamp is not None:
-                return None  # it is gone: there is nobody left to report to
+        if await self._holder.let_go(relay, seen):
+            return None  # it is gone: there is nobody left to report to
 
         status = decide_status(relay, seen, replicas, scaled, now)
         told = remembered.told or Told.of(relay.status)
         notices, remembered.told = decide_notices(told, status, asked, replicas, scaled, now)
         await self._tell(key, relay, body, status, notices, now)
-        return self._next_look(relay, seen, status, replicas)
+        self._holder.told(uid, status)
+        remembered.refused = remembered.refused + 1 if seen.refusals else 0
+        return self._next_look(seen, status, replicas, remembered.refused)
 
     async def _tell(
         self,
@@ -197,6 +207,8 @@ class Reconciler:
     def _replicas(
         self, relay: OutboxRelay, seen: Seen, remembered: Remembered, now: datetime
     ) -> tuple[int, Scale | None]:
+        if is_leaving(relay) and not is_retiring(relay):
+            return asked_replicas(relay, seen) or 0, None  # nobody scales it any more
         fixed = fixed_replicas(relay)
         if fixed is not None:
             remembered.memory = Memory()
@@ -215,26 +227,22 @@ class Reconciler:
     def _children(
         self, relay: OutboxRelay, seen: Seen, remembered: Remembered, replicas: int
     ) -> Children:
-        made_of = (
-            relay.metadata.generation,
-            is_leaving(relay) and is_drained(relay, seen),
-            replicas,
-            tuple(seen.secrets),
-        )
+        if is_leaving(relay):  # then it is a matter of what is still there
+            return decide_children(relay, seen, self._settings, replicas)
+        made_of = (relay.metadata.generation, replicas, tuple(seen.secrets))
         if remembered.children is None or remembered.made_of != made_of:
             remembered.made_of = made_of
             remembered.children = decide_children(relay, seen, self._settings, replicas)
         return remembered.children
 
-    def _next_look(
-        self, relay: OutboxRelay, seen: Seen, status: RelayStatus, replicas: int
-    ) -> float:
+    def _next_look(self, seen: Seen, status: RelayStatus, replicas: int, refused: int) -> float:
+        look = self._settings.look.total_seconds()
+        if refused:  # what is refused now is most likely refused again: a person must act
+            return max(look, min(look * 2.0 ** min(refused - 1, 10), LONGEST_REFUSED))
         backlog = status.backlog
         reported = bool(seen.reports) and backlog is not None and backlog.pending == 0
-        calm = (
-            (reported or replicas == 0) and status.ready_replicas == replicas and not seen.refusals
-        )
-        return (self._settings.idle_look if calm else self._settings.look).total_seconds()
+        calm = (reported or replicas == 0) and status.ready_replicas == replicas
+        return self._settings.idle_look.total_seconds() if calm else look
 
     async def _refuse(
         self,
@@ -246,10 +254,9 @@ class Reconciler:
     ) -> None:
         """A spec that the schema let through and we cannot use."""
         why = "; ".join(line.strip() for line in explain(error).splitlines())
-        resource = Resource.model_validate(
-            {k: body[k] for k in ("apiVersion", "kind", "metadata")}, by_alias=True
-        )
+        resource = without_spec(body)
         before = RelayStatus.model_validate(body.get("status") or {})
+        await self._holder.hold_invalid(resource, body, before)
         if held := how_to_let_go(resource):
             why = f"{why}; {held}"
         status = decide_invalid(before, resource.metadata.generation, why, now)

@@ -12,7 +12,6 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from outbox_operator.cluster.api import ApiError
 from outbox_operator.cluster.client import Writer
 from outbox_operator.cluster.gather_replay import ReplayGatherer
 from outbox_operator.cluster.kinds import REPLAYS
@@ -76,9 +75,9 @@ class ReplayReconciler:
 
         seen = await self._gatherer.replay(replay)
         step = decide_step(replay, seen, now)
-        if isinstance(step, Start) and not await self._gatherer.is_there(replay):
+        if isinstance(step, Start):
             # An attempt of a dead owner would replay until somebody removes it.
-            raise ApiError(404, "NotFound", "it is gone", frozenset())
+            await self._gatherer.confirm(replay)
         children = decide_replay_children(replay, seen, step, self._settings)
         seen = await self._take(replay, children, seen)
         status = decide_replay_status(replay, step, seen.refusals, now)

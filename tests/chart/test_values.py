@@ -2,6 +2,7 @@
 
 import json
 import re
+import shutil
 import tarfile
 import tomllib
 from collections.abc import Iterator
@@ -14,6 +15,8 @@ import yaml
 from fixtures.chart import CHART, ROOT, helm, nested, refusal, render
 from fixtures.corpus import models_refusal
 
+PARENTS = {"enabled", "global"}
+"""What only a parent chart sets: there are no defaults, and nothing here reads them."""
 SCHEMA = json.loads((CHART / "values.schema.json").read_text())
 VALUES = yaml.safe_load((CHART / "values.yaml").read_text())
 
@@ -57,15 +60,14 @@ def schema_of(path: str) -> dict[str, Any]:
 
 
 def test_every_value_has_a_comment_which_the_schema_repeats() -> None:
-    texts = dict(described(SCHEMA))
-    del texts["global"]
+    texts = {path: text for path, text in described(SCHEMA) if path not in PARENTS}
     comments = dict(commented())
     assert all(comments.values())
     assert texts.items() <= comments.items()
 
 
 def test_every_value_is_in_the_schema_and_the_other_way_round() -> None:
-    in_schema = {path for path, _ in described(SCHEMA)} - {"global"}
+    in_schema = {path for path, _ in described(SCHEMA)} - PARENTS
     assert set(paths(VALUES)) == in_schema
 
 
@@ -91,6 +93,7 @@ BAD: dict[str, tuple[list[Any], str]] = {
     "operator.look": (["10", 10, "0s", "500ms"], "/operator/look"),
     "operator.workers": ([0, 101, "8"], "/operator/workers"),
     "log.level": (["loud"], "value must be one of 'debug', 'info', 'warning', 'error'"),
+    "enabled": (["yes"], "got string, want boolean"),
     "crds.enabled": (["yes"], "got string, want boolean"),
     "pod.imagePullSecrets": ([["registry"], [{}]], "/pod/imagePullSecrets/0"),
     "pod.labels": ([{"a": 1}], "got number, want string"),
@@ -111,6 +114,19 @@ def test_a_bad_value_is_refused_with_its_place(path: str, value: object, words: 
 
 def test_a_parent_chart_may_hand_on_what_is_global() -> None:
     assert render({"global": {"anything": 1}}) == render()
+
+
+@pytest.mark.parametrize("enabled", [True, False])
+def test_a_parent_chart_may_switch_it_on_and_off(tmp_path: Path, enabled: bool) -> None:
+    version = yaml.safe_load((CHART / "Chart.yaml").read_text())["version"]
+    on = {"name": CHART.name, "version": version, "condition": "outbox-operator.enabled"}
+    parent = {"apiVersion": "v2", "name": "shop", "version": "1.0.0", "dependencies": [on]}
+    (tmp_path / "Chart.yaml").write_text(yaml.safe_dump(parent))
+    shutil.copytree(CHART, tmp_path / "charts" / CHART.name)
+    values = {"outbox-operator": {"enabled": enabled}, "global": {"registry": "anywhere"}}
+    done = helm("template", "shop", str(tmp_path), values=values)
+    assert done.returncode == 0, done.stderr
+    assert ("kind: Deployment" in done.stdout) is enabled
 
 
 # The chart as a package --------------------------------------------------------------------------
@@ -198,7 +214,7 @@ def test_the_document_names_every_value_or_its_group() -> None:
     assert table
     named = set(re.findall(r"`([\w.*]+)`", table[1]))
     known = {path for path, _ in described(SCHEMA)}
-    for path in sorted(known - {"global"}):
+    for path in sorted(known - PARENTS):
         groups = {".".join(path.split(".")[:n]) for n in range(1, path.count(".") + 2)}
         inner = any(name.startswith(f"{path}.") for name in named)
         assert inner or groups & {name.removesuffix(".*") for name in named}, path

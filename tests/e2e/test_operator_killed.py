@@ -115,9 +115,8 @@ def test_a_new_one_finishes_what_the_dead_one_began(
         shop.delete()
         shop.wait_gone(90)
         ended = lives.writes() - made
-    left_alone = ("ServiceAccount", "NetworkPolicy", "ConfigMap", "Service")
-    touched = [path for kind, path in CHILDREN.items() if kind not in left_alone]
-    assert ended == Counter([*touched, "jobs/orders-retire", ITSELF])
+    put_to_rest = [CHILDREN["Deployment"], CHILDREN["CronJob"]]
+    assert ended == Counter([*put_to_rest, "jobs/orders-retire", ITSELF])
     assert shop.sql("SELECT action, relay FROM outbox.audit") == [
         f"retire|{shop.namespace.name}/orders"
     ]

@@ -18,6 +18,7 @@ from outbox_operator.cluster.api import Api, ApiError, Body
 from outbox_operator.cluster.gather import is_owned
 from outbox_operator.cluster.kinds import CHILDREN, EVENTS, Kind
 from outbox_operator.resources.objects import API_VERSION, Resource
+from outbox_operator.resources.texts import event_text, refusal_text
 from outbox_operator.seen import Refusal, Surroundings
 
 Around = TypeVar("Around", bound=Surroundings)
@@ -28,6 +29,9 @@ COMPONENT = "outbox-operator"
 APPLIED = "outbox.dev/applied"
 """An annotation of every child: a digest of what we wanted. By it a field that we want no more is
 noticed, which else looks like one that somebody added."""
+NOT_ITS_FAULT = ("failed to create typed patch object", "failed calling webhook")
+"""In what the API server says with the status 500. Newer ones may answer the first with 400:
+kubernetes/kubernetes#139253."""
 UNSAID = {"paused": False}
 """What the server leaves out where it is so."""
 
@@ -162,13 +166,14 @@ class Writer:
         self._reported[resource.metadata.uid] = done["metadata"]["resourceVersion"], status
         return True
 
-    async def hold(self, kind: Kind, resource: Resource, finalizers: list[str]) -> None:
+    async def hold(self, kind: Kind, resource: Resource, finalizers: list[str]) -> Body:
+        """The resource as it is then."""
         path = kind.path(resource.metadata.namespace, resource.metadata.name)
         meta = {
             "finalizers": finalizers,
             "resourceVersion": resource.metadata.resource_version,  # of others' nothing is lost
         }
-        await self._api.merge(path, {"metadata": meta})
+        return await self._api.merge(path, {"metadata": meta})
 
     async def tell(
         self, resource: Resource, reason: str, message: str, *, warning: bool, now: datetime
@@ -181,7 +186,7 @@ class Writer:
             "metadata": {"generateName": f"{meta.name[:200]}.", "namespace": meta.namespace},
             "type": "Warning" if warning else "Normal",
             "reason": reason,
-            "message": message[:1000],
+            "message": event_text(message),
             "involvedObject": {
                 "apiVersion": API_VERSION,
                 "kind": resource.kind,
@@ -204,9 +209,16 @@ class Writer:
 
 def refusal_of(kind: str, name: str, error: ApiError) -> Refusal:
     """Unless it is the server that is not well: that is tried again."""
-    if error.status >= 500 or error.status == 429:
+    if error.status == 429 or (error.status >= 500 and not is_about_the_child(error)):
         raise error
-    return Refusal(kind, name, str(error), leaving="NamespaceTerminating" in error.causes)
+    leaving = "NamespaceTerminating" in error.causes
+    return Refusal(kind, name, refusal_text(str(error)), leaving=leaving)
+
+
+def is_about_the_child(error: ApiError) -> bool:
+    """The server is well, and calls it its own fault all the same: a field that it does not know,
+    or a key of a list that is there twice; and an admission webhook that does not answer."""
+    return error.status == 500 and any(words in str(error) for words in NOT_ITS_FAULT)
 
 
 def would_use_anothers(child: Body, refusals: Iterable[Refusal]) -> bool:

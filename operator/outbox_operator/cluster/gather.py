@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import Mapping
 
-from outbox_operator.cluster.api import Api, Body
+from outbox_operator.cluster.api import Api, ApiError, Body
 from outbox_operator.cluster.informer import Informers, Owner
 from outbox_operator.cluster.kinds import CHILDREN, PODS, Kind
 from outbox_operator.cluster.reports import Reporters
@@ -42,15 +42,22 @@ class Gatherer:
             secrets=seen_secrets,
         )
 
-    async def is_there(self, kind: Kind, resource: Resource) -> bool:
-        return await is_there(self._api, kind, resource)
+    async def confirm(self, kind: Kind, resource: Resource) -> None:
+        await confirm(self._api, kind, resource)
 
 
-async def is_there(api: Api, kind: Kind, resource: Resource) -> bool:
-    """That very one, and not another of its name."""
+async def confirm(api: Api, kind: Kind, resource: Resource) -> None:
+    """That very one is there, and not another of its name; and nobody has deleted it since it was
+    seen, or changed its spec: the watch may lag, the garbage collector's work looks like drift, and
+    who has just set `Retain` wants no Job that forgets the relay."""
     meta = resource.metadata
-    found = await api.find(kind.path(meta.namespace, meta.name))
-    return found is not None and bool(found["metadata"]["uid"] == meta.uid)
+    found = await api.get(kind.path(meta.namespace, meta.name))
+    if found["metadata"]["uid"] != meta.uid:
+        raise ApiError(404, "NotFound", "it is gone", frozenset())
+    if meta.deletion_timestamp is None and "deletionTimestamp" in found["metadata"]:
+        raise ApiError(409, "Conflict", "it is being deleted", frozenset())
+    if found["metadata"].get("generation", 0) != meta.generation:
+        raise ApiError(409, "Conflict", "it was changed meanwhile", frozenset())
 
 
 def owner(resource: Resource) -> Owner:

@@ -11,8 +11,8 @@ from outbox_operator.cluster.gather import (
     answering,
     children,
     component,
+    confirm,
     is_owned,
-    is_there,
     owner,
 )
 from outbox_operator.cluster.informer import Informers
@@ -67,8 +67,8 @@ class ReplayGatherer:
             spark_operator=spark_operator,
         )
 
-    async def is_there(self, replay: OutboxReplay) -> bool:
-        return await is_there(self._api, REPLAYS, replay)
+    async def confirm(self, replay: OutboxReplay) -> None:
+        await confirm(self._api, REPLAYS, replay)
 
     async def _knows_spark(self) -> bool:
         """The cluster, SparkApplications. Asked for where it is not watched: one that was installed

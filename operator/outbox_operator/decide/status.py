@@ -12,7 +12,7 @@ from outbox_operator.children.names import child_name, selector
 from outbox_operator.decide import backlog as figures
 from outbox_operator.decide.autoscaling import Scale
 from outbox_operator.decide.checks import Finding, first_finding
-from outbox_operator.decide.children import is_drained, is_leaving, retirement
+from outbox_operator.decide.deletion import is_leaving, is_retiring, leaving_finding
 from outbox_operator.resources.conditions import (
     Judged,
     Reason,
@@ -46,7 +46,7 @@ def decide_status(
     relay: OutboxRelay, seen: Seen, replicas: int, scale: Scale | None, now: datetime
 ) -> RelayStatus:
     counts = count_pods(relay, seen, replicas)
-    finding = (retiring if is_leaving(relay) else first_finding)(relay, seen, now)
+    finding = (leaving_finding if is_leaving(relay) else first_finding)(relay, seen, now)
     conditions = (
         _ready(relay, counts, finding),
         _progressing(relay, seen, counts, scale),
@@ -119,7 +119,7 @@ def count_pods(relay: OutboxRelay, seen: Seen, replicas: int) -> Counts:
 def _ready(relay: OutboxRelay, counts: Counts, finding: Finding | None) -> Judged:
     kind = RelayCondition.READY
     if is_leaving(relay):
-        return kind, "False", Reason.DELETING, "being deleted"
+        return kind, "False", Reason.DELETING, _waits_for(relay)
     if counts.asked == 0:
         return kind, "False", Reason.SCALED_TO_ZERO, "no pods are asked for: nothing is published"
     if counts.ready:
@@ -135,10 +135,17 @@ def _ready(relay: OutboxRelay, counts: Counts, finding: Finding | None) -> Judge
     return kind, "False", Reason.PODS_NOT_READY, "no pod is ready yet"
 
 
+def _waits_for(relay: OutboxRelay) -> str:
+    held = ", ".join(relay.metadata.finalizers)
+    return f"being deleted; it stays until its finalizers are removed: {held}"
+
+
 def _progressing(relay: OutboxRelay, seen: Seen, counts: Counts, scale: Scale | None) -> Judged:
     kind = RelayCondition.PROGRESSING
     if is_leaving(relay):
-        return kind, "True", Reason.DELETING, "pods give back what they hold, and go"
+        gone = "pods give back what they hold, and go"
+        message = gone if is_retiring(relay) else "pods go with the resource"
+        return kind, "True", Reason.DELETING, message
     if counts.current and counts.updated == counts.existing == counts.ready == counts.asked:
         if scale is not None:
             return kind, "False", scale.reason, scale.message
@@ -181,23 +188,6 @@ def _paused(relay: OutboxRelay) -> Judged:
         message = "nothing is published, events are kept; to resume set spec.paused to false"
         return RelayCondition.PAUSED, "True", Reason.PAUSED, message
     return RelayCondition.PAUSED, "False", Reason.NOT_PAUSED, ""
-
-
-def retiring(relay: OutboxRelay, seen: Seen, now: datetime) -> Finding | None:
-    let_go = "or set spec.deletionPolicy to Retain to let the resource go without it"
-    if retirement(relay, seen) == "Failed":
-        return Finding(
-            Reason.RETIREMENT_FAILED,
-            f"the database did not forget the relay: see the log of Job "
-            f"{child_name(relay, 'retire')}; delete that Job to try again, {let_go}",
-        )
-    if not is_drained(relay, seen):
-        return None
-    around = Seen(pods=seen.retiring, refusals=seen.refusals, secrets=seen.secrets)
-    found = first_finding(relay, around, now)
-    if found is None or relay.spec.deletion_policy != "Delete":
-        return found
-    return Finding(found.reason, f"{found.message}; {let_go}")
 
 
 def decide_invalid(

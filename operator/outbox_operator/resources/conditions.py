@@ -13,6 +13,7 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from outbox_operator.resources.objects import Count, Status
+from outbox_operator.resources.texts import CONDITION_CHARACTERS, condition_text
 from outbox_relay.contract.values import Time
 
 
@@ -71,6 +72,7 @@ class Reason(StrEnum):
     PODS_NOT_SET_UP = "PodsNotSetUp"
     PODS_CRASHING = "PodsCrashing"
     RETIREMENT_FAILED = "RetirementFailed"
+    RETIREMENT_SKIPPED = "RetirementSkipped"
     # Store and broker: what relays say themselves passes through, see `contract.reasons`.
     STORE_UNREACHABLE = "StoreUnreachable"
     MIGRATION_FAILED = "MigrationFailed"
@@ -111,7 +113,7 @@ class Condition(Status):
         str, Field(max_length=1024, pattern=r"^[A-Za-z]([A-Za-z0-9_,:]*[A-Za-z0-9_])?$")
     ]
     """Why, in one word that does not change between versions."""
-    message: Annotated[str, Field(max_length=32768)] = ""
+    message: Annotated[str, Field(max_length=CONDITION_CHARACTERS)] = ""
     """Why, in a sentence; with the cure where something is wrong."""
     observed_generation: Count | None = None
     """The metadata.generation that was judged."""
@@ -133,7 +135,7 @@ def as_conditions(
                 "type": kind,
                 "status": status,
                 "reason": reason,
-                "message": message,
+                "message": condition_text(message),
                 "observed_generation": generation,
                 "last_transition_time": now.replace(microsecond=0),
             }

@@ -8,7 +8,7 @@ import pytest
 import yaml
 
 from fixtures.made_resources import KAFKA, outbox_relay
-from fixtures.made_seen import deployment, leaving, pod, seen
+from fixtures.made_seen import seen
 from outbox_operator.children.names import Manifest
 from outbox_operator.cluster.client import differs
 from outbox_operator.decide.children import Children, decide_children
@@ -194,13 +194,3 @@ def test_labels_of_a_resource_do_not_replace_those_that_select() -> None:
     labels = pod_of(made)["metadata"]["labels"]
     assert labels["team"] == "shop"
     assert made["spec"]["selector"]["matchLabels"].items() <= labels.items()
-
-
-def test_a_relay_that_is_deleted_with_its_data_drains_first_and_is_then_forgotten() -> None:
-    relay = leaving(outbox_relay(deletionPolicy="Delete"))
-    still = seen(pod(), deployment=deployment(0))
-    assert all(c["kind"] != "Job" for c in children(relay, 0, still).wanted)
-    empty = seen(deployment=deployment(0))
-    job = child(relay, "Job", 0, empty)
-    assert job["spec"]["template"]["spec"]["containers"][0]["args"][0] == "retire"
-    assert child(relay, "CronJob", 0, empty)["spec"]["suspend"] is True

@@ -3,8 +3,9 @@
 from typing import Any
 
 from fixtures.made_resources import outbox_relay
-from fixtures.made_seen import deployment, leaving, seen
-from outbox_operator.decide.children import RETIRE, decide_finalizers, fixed_replicas
+from fixtures.made_seen import deployment, leaving, retiring, seen
+from outbox_operator.decide.children import fixed_replicas
+from outbox_operator.decide.deletion import RETIRE, decide_finalizers
 from outbox_operator.resources.relay import OutboxRelay
 from outbox_operator.seen import Refusal
 
@@ -51,5 +52,5 @@ def test_how_many_pods_where_nobody_scales() -> None:
     assert fixed_replicas(outbox_relay(replicas=3)) == 3
     assert fixed_replicas(outbox_relay(replicas=3, paused=True)) == 1
     assert fixed_replicas(outbox_relay(replicas=0, paused=True)) == 0
-    assert fixed_replicas(leaving(outbox_relay(replicas=3))) == 0
+    assert fixed_replicas(retiring(replicas=3)) == 0
     assert fixed_replicas(outbox_relay(autoscaling={"maxReplicas": 3})) is None

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from fixtures.made_resources import KAFKA, outbox_relay
-from fixtures.made_seen import NOW, deployment, leaving, pod, report, seen
+from fixtures.made_seen import NOW, deployment, pod, report, retiring, seen
 from outbox_operator.decide.checks import SET_UP, WELL_AGAIN
 from outbox_operator.decide.status import RENEWED, STALE, decide_invalid, decide_status
 from outbox_operator.resources.conditions import Condition
@@ -322,7 +322,7 @@ def test_backlogs_are_not_added_up_but_rates_are() -> None:
 def test_a_relay_that_could_not_be_forgotten_says_how_to_go_on() -> None:
     job = {"status": {"conditions": [{"type": "Failed", "status": "True"}]}}
     around = seen(deployment=deployment(0), children={("Job", "orders-retire"): job})
-    found = conditions(status(around, leaving(outbox_relay(deletionPolicy="Delete")), 0))
+    found = conditions(status(around, retiring(), 0))
     assert (found["Degraded"].status, found["Degraded"].reason) == ("True", "RetirementFailed")
     assert "Retain" in found["Degraded"].message
     assert found["Ready"].reason == "Deleting"
@@ -340,8 +340,7 @@ def test_a_spec_that_cannot_be_used_is_told_and_nothing_else_is_forgotten() -> N
 
 def test_a_relay_that_cannot_be_forgotten_says_how_to_let_it_go() -> None:
     around = seen(deployment=deployment(0), secrets=[Secret("orders-db", None)])
-    going = leaving(outbox_relay(deletionPolicy="Delete"))
-    degraded = conditions(status(around, going, replicas=0))["Degraded"]
+    degraded = conditions(status(around, retiring(), replicas=0))["Degraded"]
     assert (degraded.status, degraded.reason) == ("True", "SecretMissing")
     assert "set spec.deletionPolicy to Retain" in degraded.message
 
@@ -349,8 +348,7 @@ def test_a_relay_that_cannot_be_forgotten_says_how_to_let_it_go() -> None:
 def test_a_job_that_cannot_make_the_database_forget_says_why() -> None:
     failed = pod("orders-retire-a", ready=False, stopped=(Stopped("retire", 1, WORDS, "Error"),))
     around = seen(deployment=deployment(0), retiring=[failed])
-    going = leaving(outbox_relay(deletionPolicy="Delete"))
-    degraded = conditions(status(around, going, replicas=0))["Degraded"]
+    degraded = conditions(status(around, retiring(), replicas=0))["Degraded"]
     assert (degraded.status, degraded.reason) == ("True", "WrongPassword")
     assert "set spec.deletionPolicy to Retain" in degraded.message
 

@@ -7,7 +7,7 @@ from aiohttp import web
 
 from fixtures.answering import answering
 from fixtures.made_resources import outbox_relay
-from fixtures.made_seen import NOW, leaving
+from fixtures.made_seen import NOW, retiring
 from outbox_operator.children.names import OWNER
 from outbox_operator.cluster.gather import Gatherer
 from outbox_operator.cluster.informer import Informers
@@ -15,8 +15,7 @@ from outbox_operator.cluster.kinds import PODS
 from outbox_operator.cluster.reports import Reporters
 from outbox_operator.cluster.secrets import Secrets
 from outbox_operator.decide.checks import first_finding
-from outbox_operator.decide.children import is_drained
-from outbox_operator.decide.status import retiring
+from outbox_operator.decide.deletion import is_drained, leaving_finding
 from outbox_operator.seen import Seen
 
 
@@ -76,7 +75,7 @@ def test_a_pod_that_was_evicted_is_no_relay_any_more() -> None:
 
 
 def test_a_relay_whose_pods_have_all_ended_is_drained() -> None:
-    going = leaving(outbox_relay(deletionPolicy="Delete"))
+    going = retiring()
     assert is_drained(going, gathered(ended("orders-relay-a", "relay", "Failed")))
     assert not is_drained(going, gathered(pod("orders-relay-a", "relay", phase="Running")))
 
@@ -84,6 +83,6 @@ def test_a_relay_whose_pods_have_all_ended_is_drained() -> None:
 def test_what_a_failed_retirement_said_is_read() -> None:
     said = '{"reason": "WrongPassword", "message": "correct the password"}'
     seen = gathered(ended("orders-retire-a", "retire", "Failed", said))
-    found = retiring(leaving(outbox_relay(deletionPolicy="Delete")), seen, NOW)
+    found = leaving_finding(retiring(), seen, NOW)
     assert found is not None
     assert found.reason == "WrongPassword"

@@ -3,8 +3,13 @@
 import os
 import subprocess
 import sys
+from typing import cast
 
 import pytest
+
+from outbox_operator.program import Operator
+from outbox_operator.reconcile import Reconciler
+from outbox_operator.settings import OperatorSettings
 
 
 def run(*arguments: str, **environ: str) -> "subprocess.CompletedProcess[str]":
@@ -38,3 +43,23 @@ def test_without_a_cluster_it_ends_and_says_so(tmp_path: object) -> None:
     done = run(KUBECONFIG=f"{tmp_path}/none")
     assert done.returncode == 1
     assert "outbox-operator: cannot start: " in done.stderr
+
+
+def test_a_deletion_comes_with_the_last_state_and_anything_else_with_the_present_one() -> None:
+    operator = Operator(OperatorSettings())
+    heard: list[tuple[str, object]] = []
+
+    class Listening:
+        def seen(self, key: object, body: object) -> bool:
+            heard.append(("seen", body))
+            return False
+
+        def deleted(self, key: object, last: object) -> bool:
+            heard.append(("deleted", last))
+            return False
+
+    operator._reconciler = cast("Reconciler", Listening())
+    for number, kind in enumerate((None, "ADDED", "MODIFIED", "DELETED")):
+        operator.noticed("OutboxRelay", "shop", "orders", {"type": kind, "object": {"n": number}})
+    assert [how for how, _ in heard] == ["seen", "seen", "seen", "deleted"]
+    assert heard[-1][1] == {"n": 3}

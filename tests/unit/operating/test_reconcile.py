@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from datetime import timedelta
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 from aiohttp import web
@@ -12,7 +12,7 @@ from prometheus_client import generate_latest
 
 from fixtures.answering import Handler, answering
 from fixtures.made_resources import relay_body, replay_body
-from fixtures.made_seen import deployment, pod, seen
+from fixtures.made_seen import deployment, pod, report, seen
 from outbox_operator.cluster.api import ApiError
 from outbox_operator.cluster.client import Writer
 from outbox_operator.cluster.gather import Gatherer
@@ -96,6 +96,8 @@ class Lagging:
     """It makes a version of each write, and its watch shows nothing of that."""
 
     def __init__(self) -> None:
+        self.longest = 0
+        """Bytes, of the Events' messages."""
         self.statuses = 0
         self.status: dict[str, Any] = {}
         self.events: list[str] = []
@@ -104,6 +106,7 @@ class Lagging:
         body = await request.json() if request.method in ("POST", "PATCH") else {}
         if request.path.endswith("/events"):
             self.events.append(body["reason"])
+            self.longest = max(self.longest, len(body["message"].encode()))
         if request.path.endswith("/status"):
             self.statuses += 1
             self.status = body["status"]
@@ -119,8 +122,8 @@ class Without(Gatherer):
     async def relay(self, relay: OutboxRelay) -> Seen:
         return seen(secrets=[Secret("orders-db", None)])
 
-    async def is_there(self, kind: Kind, resource: Resource) -> bool:
-        return True
+    async def confirm(self, kind: Kind, resource: Resource) -> None:
+        pass
 
 
 @pytest.mark.parametrize(
@@ -292,3 +295,204 @@ def test_nothing_is_begun_for_a_replay_that_is_gone() -> None:
 
     asyncio.run(test())
     assert written == []
+
+
+def deleting(body: dict[str, Any], *finalizers: str) -> dict[str, Any]:
+    held = {"deletionTimestamp": "2026-03-01T12:00:00Z", "finalizers": list(finalizers)}
+    return {**body, "metadata": body["metadata"] | held}
+
+
+def looked(body: dict[str, Any], server: Server, kind: type[Gatherer] = Gatherer) -> None:
+    key = (RELAYS.name, "shop", "orders")
+
+    async def test() -> None:
+        async with reconciling(server.answer, kind) as reconciler:
+            reconciler.seen(key, body)
+            await reconciler.look(key)
+
+    asyncio.run(test())
+
+
+STATUS = "/apis/outbox.dev/v1alpha1/namespaces/shop/outboxrelays/orders/status"
+
+
+@pytest.mark.parametrize("finalizer", ["foregroundDeletion", "orphan", "other/one"])
+@pytest.mark.parametrize("kind", [Gatherer, Settled])
+def test_of_a_relay_that_is_kept_nothing_but_the_status_is_written_while_it_goes(
+    finalizer: str, kind: type[Gatherer]
+) -> None:
+    body = deleting(relay_body(), finalizer)
+    server = Server(body)
+    looked(body, server, kind)
+    assert server.written == [STATUS]
+    ready = next(c for c in server.status["conditions"] if c["type"] == "Ready")
+    assert ready["reason"] == "Deleting"
+    assert finalizer in ready["message"]
+
+
+def test_what_the_garbage_collector_removed_is_not_made_again_though_the_watch_lags() -> None:
+    server = Server(deleting(relay_body(), "foregroundDeletion"))
+    with pytest.raises(ApiError, match="it is being deleted"):
+        looked(relay_body(), server)
+    assert server.written == []
+
+
+def test_who_has_just_set_retain_gets_no_job_though_the_watch_lags() -> None:
+    held = deleting(relay_body(deletionPolicy="Delete"), "outbox.dev/retire")
+    changed = deleting(relay_body(), "outbox.dev/retire")
+    changed["metadata"]["generation"] = 2
+    server = Server(changed)
+    with pytest.raises(ApiError, match="it was changed"):
+        looked(held, server)
+    assert server.written == []
+
+
+RESOURCE = STATUS.removesuffix("/status")
+
+
+class Refusing(Server):
+    """Somebody has changed the relay since it was seen."""
+
+    async def answer(self, request: web.Request) -> web.Response:
+        if request.method == "PATCH" and request.path == RESOURCE:
+            return web.json_response({"reason": "Conflict"}, status=409)
+        return await super().answer(request)
+
+
+def accepted(body: dict[str, Any]) -> dict[str, Any]:
+    """A relay that had pods."""
+    return {**body, "status": {"relayName": "shop/orders"}}
+
+
+DELETE = relay_body(deletionPolicy="Delete")
+DELETE_REFUSED = accepted(relay_body(lease="1s", deletionPolicy="Delete"))
+
+
+@pytest.mark.parametrize("body", [DELETE, DELETE_REFUSED])
+def test_a_relay_that_is_to_be_forgotten_is_held_before_anything_else(body: dict[str, Any]) -> None:
+    server = Server(body)
+    looked(body, server)
+    assert server.written[0] == RESOURCE
+    assert server.written[-1] == STATUS
+    assert server.status["observedGeneration"] == 1
+
+
+@pytest.mark.parametrize("body", [DELETE, DELETE_REFUSED])
+def test_its_generation_is_not_observed_before_it_is_held(body: dict[str, Any]) -> None:
+    server = Refusing(body)
+    with pytest.raises(ApiError):
+        looked(body, server)
+    assert server.written == []
+
+
+def test_a_spec_that_never_made_pods_is_not_held() -> None:
+    body = relay_body(lease="1s", deletionPolicy="Delete")
+    server = Server(body)
+    looked(body, server)
+    assert RESOURCE not in server.written
+
+
+def heard(
+    *given: dict[str, Any], last: dict[str, Any], kind: type[Gatherer] = Without
+) -> list[str]:
+    """The Events of a relay that is looked at in these states, and then gone."""
+    server = Lagging()
+    key = (RELAYS.name, "shop", "orders")
+
+    async def test() -> None:
+        async with reconciling(server.answer, kind) as reconciler:
+            for body in given:
+                reconciler.seen(key, body)
+                await reconciler.look(key)
+            if reconciler.deleted(key, last):
+                await reconciler.look(key)
+
+    asyncio.run(test())
+    return server.events
+
+
+def test_one_that_was_deleted_before_it_was_held_says_so() -> None:
+    assert heard(last=DELETE) == ["RetirementSkipped"]
+    assert heard(last=relay_body()) == []
+
+
+@pytest.mark.parametrize("finalizer", ["foregroundDeletion", "other/one"])
+def test_it_says_so_once_if_somebody_else_holds_it(finalizer: str) -> None:
+    going = deleting(DELETE, finalizer)
+    assert heard(going, going, last=going) == ["RetirementSkipped"]
+
+
+class Forgotten(Without):
+    """Of a relay whose Job is done."""
+
+    async def relay(self, relay: OutboxRelay) -> Seen:
+        done = {"metadata": {}, "status": {"conditions": [{"type": "Complete", "status": "True"}]}}
+        return seen(children={("Job", "orders-retire"): done})
+
+
+@pytest.mark.parametrize("others", [[], ["other/one"]])
+def test_one_that_was_forgotten_has_nothing_to_say(others: list[str]) -> None:
+    held = deleting(DELETE, "outbox.dev/retire", *others)
+    after = [deleting(DELETE, *others)] if others else []
+    assert heard(held, *after, last=held, kind=Forgotten) == []
+
+
+class Talkative(Without):
+    """Of a relay whose only pod has a lot to say."""
+
+    async def relay(self, relay: OutboxRelay) -> Seen:
+        troubled = report(troubles={"broker": "ü" * 40_000})
+        return seen(pod(ready=False, report=troubled))
+
+
+def test_what_a_pod_says_at_great_length_is_cut_to_what_fits() -> None:
+    server = Lagging()
+    key = (RELAYS.name, "shop", "orders")
+
+    async def test() -> None:
+        async with reconciling(server.answer, Talkative) as reconciler:
+            reconciler.seen(key, relay_body())
+            await reconciler.look(key)
+
+    asyncio.run(test())
+    assert max(len(c["message"]) for c in server.status["conditions"]) == 32_768
+    assert server.events == ["BrokerUnreachable"]
+    assert 1020 < server.longest <= 1024
+
+
+class Picky(Lagging):
+    """It does not know a field of the Deployment."""
+
+    said: ClassVar[dict[str, str]] = {
+        "message": "failed to create typed patch object (shop/orders-relay): .spec.x: not declared"
+    }
+
+    async def answer(self, request: web.Request) -> web.Response:
+        if request.method == "PATCH" and "/deployments/" in request.path:
+            return web.json_response(self.said, status=500)
+        return await super().answer(request)
+
+
+class Alone(Without):
+    """Of a relay that has nothing yet."""
+
+    async def relay(self, relay: OutboxRelay) -> Seen:
+        return seen()
+
+
+def test_a_child_that_the_server_refuses_is_told_once_and_tried_again_ever_later() -> None:
+    server = Picky()
+    key = (RELAYS.name, "shop", "orders")
+
+    async def test() -> list[float | None]:
+        async with reconciling(server.answer, Alone) as reconciler:
+            reconciler.seen(key, relay_body())
+            return [await reconciler.look(key) for _ in range(5)]
+
+    assert asyncio.run(test()) == [10, 20, 40, 60, 60]
+    assert server.events == ["PodsNotCreated"]
+    assert server.status["observedGeneration"] == 1
+    told = {c["type"]: c for c in server.status["conditions"]}
+    assert (told["Ready"]["status"], told["Degraded"]["status"]) == ("False", "True")
+    assert "the Deployment orders-relay: " in told["Degraded"]["message"]
+    assert ".spec.x: not declared" in told["Degraded"]["message"]

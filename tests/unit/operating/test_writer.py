@@ -178,6 +178,28 @@ def test_a_server_that_is_not_well_is_asked_again() -> None:
         created(503, "starting")
 
 
+UNKNOWN = "failed to create typed patch object (shop/x; apps/v1, Kind=Deployment): .spec.x: unknown"
+
+
+@pytest.mark.parametrize("said", [UNKNOWN, 'failed calling webhook "policy": timeout'])
+def test_a_fault_of_the_child_that_the_server_calls_its_own_is_told(said: str) -> None:
+    refusal, _ = created(500, said)
+    assert refusal == Refusal("Job", "again-1", said)
+
+
+@pytest.mark.parametrize(("status", "said"), [(500, "etcdserver: leader changed"), (503, UNKNOWN)])
+def test_a_fault_of_the_server_is_not_the_childs(status: int, said: str) -> None:
+    with pytest.raises(ApiError):
+        created(status, said)
+
+
+def test_what_the_server_says_at_great_length_is_shortened_to_a_line() -> None:
+    refusal, _ = created(422, "errors:\n  .spec: " + "x" * 5000)
+    assert refusal is not None
+    assert refusal.message.startswith("errors: .spec: xxx")
+    assert len(refusal.message) == 1000
+
+
 def test_a_resource_whose_time_is_over_is_deleted_and_none_that_has_its_name_since() -> None:
     asked: list[Any] = []
 
