@@ -1,6 +1,6 @@
 # One command each; CI calls the same. Needs only Debian with make and python3.
 .DEFAULT_GOAL := help
-.PHONY: help dev format lint check test images cluster cluster-down shell demo docs bench bench-peers bench-operator bench-replay clean
+.PHONY: help dev format lint check test chaos images cluster cluster-down shell demo docs bench bench-peers bench-operator bench-replay clean
 bin := .venv/bin
 
 help: ## Show this
@@ -27,6 +27,9 @@ test: lint ## Everything that `check` does, and all tests: real PostgreSQL, Kafk
 	@$(bin)/python -m dev.cluster prepare --tests
 	@$(bin)/python -m dev.images
 	$(bin)/pytest -q --durations=25
+
+chaos: dev ## Lose the connection at every statement, before and after the commit: all cases, CASE=... for one
+	OUTBOX_CHAOS=all $(if $(CASE),OUTBOX_CHAOS_CASE='$(CASE)') $(bin)/pytest -q tests/chaos
 
 images: ## Build the images that changed: operator, relay, spark, servers for tests; PUSH=REGISTRY pushes them
 	@dev/setup cluster

@@ -2,6 +2,7 @@
 
 pytest_plugins = [
     "fixtures.servers",
+    "fixtures.brokers",
     "fixtures.databases",
     "fixtures.topics",
     "fixtures.outbox",

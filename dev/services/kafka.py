@@ -50,11 +50,24 @@ class SecureListener:
     password: str
 
 
+@dataclass(frozen=True)
+class ProxiedListener:
+    """A listener that sends its clients to a port of which it knows nothing: a proxy's."""
+
+    port: int
+    proxy_port: int
+
+
 class Kafka(Server):
     """`settings` are read at every start: change them and `restart()`."""
 
     def __init__(
-        self, folder: Path, settings: Mapping[str, str] | None = None, *, with_tls: bool = False
+        self,
+        folder: Path,
+        settings: Mapping[str, str] | None = None,
+        *,
+        with_tls: bool = False,
+        with_proxy: bool = False,
     ) -> None:
         super().__init__(folder)
         self.port = free_port()
@@ -66,6 +79,7 @@ class Kafka(Server):
             if with_tls
             else None
         )
+        self.proxied = ProxiedListener(free_port(), free_port()) if with_proxy else None
         self._controller_port = free_port()
         self._libs = find_libs()
         self._java = find_java()
@@ -112,15 +126,22 @@ class Kafka(Server):
                     f'user_{self.secure.username}="{self.secure.password}";'
                 ),
             }
+        advertised = {}
+        if self.proxied:
+            told = {k: v for k, v in listeners.items() if k != "CONTROLLER"}
+            told["PROXIED"] = f"127.0.0.1:{self.proxied.proxy_port}"
+            advertised["advertised.listeners"] = written(told)
+            listeners["PROXIED"] = f"127.0.0.1:{self.proxied.port}"
         return {
             "process.roles": "broker,controller",
             "node.id": "1",
             "controller.quorum.voters": f"1@{controller}",
             "controller.listener.names": "CONTROLLER",
             "inter.broker.listener.name": "PLAIN",
-            "listeners": ",".join(f"{name}://{at}" for name, at in listeners.items()),
+            "listeners": written(listeners),
+            **advertised,
             "listener.security.protocol.map": (
-                "PLAIN:PLAINTEXT,CONTROLLER:PLAINTEXT,SECURE:SASL_SSL"
+                "PLAIN:PLAINTEXT,CONTROLLER:PLAINTEXT,SECURE:SASL_SSL,PROXIED:PLAINTEXT"
             ),
             "log.dirs": str(self.folder / "data"),
             **secure,
@@ -145,6 +166,10 @@ class Kafka(Server):
             return bool(admin.list_topics(timeout=1).brokers)
         except KafkaException:  # it listens before it knows its cluster
             return False
+
+
+def written(listeners: Mapping[str, str]) -> str:
+    return ",".join(f"{name}://{at}" for name, at in listeners.items())
 
 
 def make_certificates(folder: Path) -> None:

@@ -6,6 +6,7 @@ OutboxError
 ├── StoreError             the database
 │   ├── StoreUnavailable   it does not answer: wait and try again
 │   │   ├── StoreReadOnly  it answers, and takes no writes: a standby, a failover
+│   │   ├── StoreBusy      it answers, and somebody holds a lock that we need
 │   │   ├── WrongPassword  it answers, and does not believe that we are who we say
 │   │   ├── LoginRefused   it answers, and lets nobody of that name in from here
 │   │   └── DatabaseMissing    the server has no database of that name
@@ -43,6 +44,10 @@ class StoreUnavailable(StoreError):
 
 
 class StoreReadOnly(StoreUnavailable):
+    pass
+
+
+class StoreBusy(StoreUnavailable):
     pass
 
 

@@ -11,7 +11,8 @@ from broker.publishers import MakePublisher
 from conformance.publisher_contract import make_claim
 from fixtures.topics import Consume, MakeTopic
 from outbox_relay.errors import PublisherError
-from outbox_relay.model.attempt import Acked, ErrorClass, Outcome, Refused
+from outbox_relay.model.attempt import Acked, Error, ErrorClass, Outcome, Refused, Unsent
+from outbox_relay.publishers.destinations import TRIAL
 from services import Kafka, wait_until
 
 pytestmark = pytest.mark.kafka
@@ -98,6 +99,31 @@ def test_a_missing_topic_does_not_fail_events_of_others(
         [make_claim(event_type=kind) for kind in (topic, "missing-topic", topic)]
     )
     assert [type(outcome) for outcome in outcomes] == [Acked, Refused, Acked]
+
+
+@pytest.mark.parametrize("in_order", [False, True])
+def test_a_topic_that_is_to_blame_is_parked_and_comes_back_by_itself(
+    in_order: bool, make_topic: MakeTopic, make_publisher: MakePublisher, consume: Consume
+) -> None:
+    sick, well = make_topic(), make_topic()
+    publisher = make_publisher("{event_type}", in_order=in_order)
+    batch = [make_claim(str(n).encode(), event_type=sick, ordering_key="k") for n in range(100)]
+    others = [make_claim(event_type=well, ordering_key="other") for _ in range(3)]
+    timeout = Refused(Error.of(ErrorClass.OUTAGE, "NO_REPORT", "no acknowledgement"))
+    outcomes = publisher.blame(batch, [timeout] * len(batch))
+    assert {refused(o).error.kind for o in outcomes} == {ErrorClass.DESTINATION}
+    outcomes = publisher.publish([*batch, *others])
+    assert [type(o) for o in outcomes] == [Unsent] * 100 + [Acked] * 3
+    assert isinstance(outcomes[0], Unsent)
+    assert outcomes[0].after > 0
+    assert [parked.name for parked in publisher.parked()] == [sick]
+    time.sleep(0.6)  # its pause
+    outcomes = publisher.publish([*batch, *others])
+    assert [type(o) for o in outcomes] == [Acked] * TRIAL + [Unsent] * (100 - TRIAL) + [Acked] * 3
+    assert publisher.parked() == []
+    outcomes = publisher.publish(batch[TRIAL:])
+    assert {type(o) for o in outcomes} == {Acked}
+    assert [m.value for m in consume(sick, 100)] == [c.payload for c in batch]
 
 
 @pytest.mark.parametrize("in_order", [False, True])

@@ -108,7 +108,7 @@ def test_em_12_a_producer_inserts_events(outbox: Outbox, producer: Any) -> None:
         "INSERT INTO outbox.relay (name, ordering, version) VALUES ('x', 'None', 9)",
         "SELECT * FROM outbox.slot FOR UPDATE",
         "SELECT outbox.register_relay('mine')",
-        "SELECT outbox.claim(1, 'me', 10, '1 min', 0, false, false)",
+        "SELECT outbox.claim(1, 'relay', 'me', 7, 10, '1 min', 0, NULL, false, false)",
         "SELECT outbox.require('correlation_id')",
         "INSERT INTO outbox.audit (actor) VALUES ('x')",
         "SELECT nextval('outbox.event_seq')",

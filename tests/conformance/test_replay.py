@@ -14,7 +14,7 @@ from outbox_relay.model.attempt import Acked, Error, ErrorClass, Refused
 from outbox_relay.model.event import Claim
 from outbox_relay.model.lifecycle import Hold, State
 from outbox_relay.store import replays
-from outbox_relay.store.deliveries import UNORDERED, Deliveries
+from outbox_relay.store.deliveries import UNORDERED
 from outbox_relay.store.interventions import Interventions
 from services import wait_until
 
@@ -236,7 +236,7 @@ def test_ek_19_what_came_back_gets_too_old_too(outbox: Outbox) -> None:
     event = outbox.emit()
     end_all(outbox, relay)
     Bulk(outbox, select=PUBLISHED).run()
-    deliveries = Deliveries(outbox.conn, relay, "pod-1", timedelta(minutes=1))
+    deliveries = outbox.deliveries(relay)
 
     def expired(max_age: timedelta) -> list[str]:
         with outbox.conn.transaction():

@@ -7,9 +7,10 @@ from uuid import uuid4
 import pytest
 from psycopg import errors as pg
 
+from fixtures.bulk import Bulk
 from fixtures.outbox import Outbox
 from fixtures.relays import Broker, RunRelay
-from outbox_relay.worker import keeper
+from outbox_relay.store import relays as relay_store
 from services import wait_until
 
 pytestmark = pytest.mark.pg
@@ -166,6 +167,23 @@ def test_ek_15_many_inserts_racing_with_many_registrations(outbox: Outbox) -> No
     assert sorted(map(str, delivered)) == sorted(ids)
 
 
+def test_ek_15_what_others_got_in_a_transaction_around_the_registration_comes_by_a_backfill(
+    outbox: Outbox,
+) -> None:
+    """As docs/relays.md says: a transaction that emitted before does not know the new relay."""
+    outbox.register("first")
+    with outbox.connect() as conn:
+        event = outbox.insert(conn)
+        outbox.register("relay")
+        conn.commit()
+    later = outbox.emit()
+    route(outbox)
+    has = "SELECT event_id FROM outbox.events WHERE relay = 'relay' ORDER BY seq"
+    assert outbox.sql(has) == [(later,)]
+    assert Bulk(outbox, action="Backfill").run().replayed == 1
+    assert outbox.sql(has) == [(event,), (later,)]
+
+
 def test_ek_15_a_running_relay_fetches_what_it_missed(outbox: Outbox, run_relay: RunRelay) -> None:
     missed = outbox.emit("order.created")
     broker = Broker()
@@ -184,7 +202,7 @@ def test_ek_15_leases_are_renewed_while_many_are_offered_again(
         outbox.sql("SELECT pg_sleep(0.05)")
         return limit
 
-    monkeypatch.setattr(keeper, "route_unmatched", endless)
+    monkeypatch.setattr(relay_store, "route_unmatched", endless)
     outbox.insert()
     relay = run_relay(outbox.dsn, Broker(), ordering="Key", lease="1.2s")
     wait_until(lambda: steps > 60, 20, "offering goes on for several leases")

@@ -130,7 +130,8 @@ def test_a_cron_job_reaps_what_a_vanished_pod_had_claimed(stage: Stage) -> None:
     stage.sql("SELECT outbox.emit('order.placed', '1'::text)")
     stage.sql(
         "SELECT seq FROM outbox.claim("
-        "(SELECT id FROM outbox.relay), 'vanished', 10, interval '1 second', 0, false, true)"
+        "(SELECT id FROM outbox.relay), (SELECT name FROM outbox.relay), 'vanished', 7, 10,"
+        " interval '1 second', 0, NULL, false, true)"
     )
     assert stage.sql("SELECT state, claimed_by FROM outbox.delivery") == ["CLAIMED|vanished"]
     stage.namespace.apply(workloads.reaper(stage.images["relay"]))

@@ -43,7 +43,7 @@ def as_it_starts(replay: ReplayProcess) -> None:
 def each_came_back_once(outbox: Outbox) -> None:
     assert outbox.states() == {"PENDING": EVENTS}
     done, chunks = outbox.sql(
-        "SELECT sum(replayed), count(*) = (SELECT count(*) FROM outbox.replay_chunk)"
+        "SELECT sum(replayed), count(*) = (SELECT sum(chunks) FROM outbox.replay)"
         " FROM outbox.replay_ledger"
     )[0]
     assert (done, chunks) == (EVENTS, True)

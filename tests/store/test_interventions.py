@@ -16,6 +16,7 @@ from outbox_relay.store.connection import Connection
 from outbox_relay.store.deliveries import Wanted
 from outbox_relay.store.interventions import Interventions, Result
 from outbox_relay.store.lanes import LANES, Lanes
+from outbox_relay.store.tokens import fresh_token
 from services import Postgres, wait_until
 
 pytestmark = pytest.mark.pg
@@ -42,11 +43,12 @@ class Ordered:
         self.outbox = outbox
         self.id = outbox.register("ordered", ordering="Key")
         lanes = Lanes(outbox.conn, self.id, "pod-1", LEASE)
-        self._holder = lanes.join()
+        self._holder = fresh_token()
+        lanes.join(self._holder)
         lanes.acquire(self._holder, LANES)
 
     def claim(self, limit: int = 100, conn: Connection | None = None) -> list[Claim]:
-        wanted = Wanted(limit, range(LANES), floor=0, lane_limit=limit, release=True)
+        wanted = Wanted(fresh_token(), limit, range(LANES), floor=0, lane_limit=limit)
         deliveries = self.outbox.deliveries(self.id, conn=conn)
         return deliveries.turn(None, wanted, self._holder).claims
 

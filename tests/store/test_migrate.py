@@ -1,21 +1,36 @@
 """The schema comes, stays, and is not overtaken."""
 
+import re
 import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
+from datetime import timedelta
 
 import psycopg
 import pytest
+from psycopg import errors as pg
 
 from fixtures.cli import Cli
 from outbox_relay.errors import (
     SchemaMissing,
     SchemaTooNew,
     SettingsError,
+    StoreBusy,
     StoreError,
     StoreUnavailable,
 )
 from outbox_relay.store.connection import connect
-from outbox_relay.store.migrate import KNOWN, Migration, migrate, migrations, require_current
-from services import Postgres, scratch
+from outbox_relay.store.migrate import (
+    BOOK,
+    KNOWN,
+    LOCK,
+    LOCK_TIMEOUT,
+    Migration,
+    migrate,
+    migrations,
+    require_current,
+)
+from services import Postgres, scratch, wait_until
 
 pytestmark = pytest.mark.pg
 
@@ -171,3 +186,79 @@ def test_without_the_right_to_make_roles_the_missing_ones_are_named() -> None:
             for role in ("outbox_producer", "outbox_relay", "outbox_reader"):
                 conn.execute(f"CREATE ROLE {role}")
         assert migrate(server.dsn("own", user="owner")).after == KNOWN
+
+
+def older(dsn: str, stop: int) -> None:
+    """A schema of an earlier version."""
+    with psycopg.connect(dsn, autocommit=True) as conn:
+        conn.execute(BOOK.encode())
+        for migration in migrations()[:stop]:
+            conn.execute(migration.sql.encode())
+            conn.execute(
+                "INSERT INTO outbox.schema_version (version, name, checksum) VALUES (%s, %s, %s)",
+                (migration.version, migration.name, migration.checksum),
+            )
+
+
+EMIT = "SELECT outbox.emit('order.created', 'x')"
+
+
+def test_a_migration_does_not_hold_up_producers(
+    empty_database: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """One producer's transaction stays open, and a migration needs the tables that it has used."""
+    older(empty_database, 6)
+    with (
+        psycopg.connect(empty_database, application_name="nightly import") as slow,
+        psycopg.connect(empty_database, autocommit=True) as quick,
+        ThreadPoolExecutor(1) as pool,
+    ):
+        slow.execute(EMIT)
+        running = pool.submit(migrate, empty_database)
+        quick.execute("SET statement_timeout = '20s'")
+        wait_until(
+            lambda: quick.execute("SELECT 1 FROM pg_locks WHERE NOT granted").fetchone(),
+            *(10, "the migration to wait for a lock"),
+        )
+        began = time.monotonic()
+        quick.execute(EMIT)
+        assert time.monotonic() - began < 3.5
+        wait_until(lambda: caplog.messages, 10, "the warning")
+        slow.commit()
+        assert running.result(30).after == KNOWN
+    assert "not free within 2s" in caplog.messages[0]
+    assert re.search(
+        r"pid \d+ 'nightly import' of postgres, idle in transaction, open for \d+s, holds .*relay",
+        caplog.messages[0],
+    )
+    assert "emit" not in caplog.messages[0]
+
+
+def test_a_migration_that_gets_no_lock_gives_up_and_names_who_is_in_the_way(
+    empty_database: str,
+) -> None:
+    older(empty_database, 6)
+    with psycopg.connect(empty_database, application_name="forgotten") as slow:
+        slow.execute(EMIT)
+        with pytest.raises(StoreBusy, match=r"nothing was changed.*'forgotten'.*End that trans"):
+            migrate(empty_database, timedelta(seconds=1))
+    assert migrate(empty_database).before == 6
+
+
+def test_a_migration_waits_for_another_one_for_as_long_as_it_may(empty_database: str) -> None:
+    with psycopg.connect(empty_database) as other:
+        other.execute(LOCK)
+        began = time.monotonic()
+        with pytest.raises(StoreBusy, match="another `outbox-relay migrate`"):
+            migrate(empty_database, LOCK_TIMEOUT + timedelta(seconds=0.5))
+        assert time.monotonic() - began > LOCK_TIMEOUT.total_seconds()
+
+
+def test_a_requirement_that_gets_no_lock_gives_up_before_producers_feel_it(database: str) -> None:
+    with psycopg.connect(database) as slow, psycopg.connect(database, autocommit=True) as owner:
+        slow.execute(EMIT)
+        with pytest.raises(pg.LockNotAvailable, match="not free within 2 seconds") as caught:
+            owner.execute("SELECT outbox.require('correlation_id')")
+        assert "Call it again" in str(caught.value.diag.message_hint)
+        slow.commit()
+        owner.execute("SELECT outbox.require('correlation_id')")

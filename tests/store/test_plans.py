@@ -125,10 +125,10 @@ def test_ek_18_a_claim_touches_few_pages_among_millions_of_finished_rows(large: 
         " SELECT 'a.b', '', 'k' || i %% 10 FROM generate_series(1, 200) i"
     )
     holder = Holder(large, 2)
-    claim = "SELECT * FROM outbox.claim(1, 'me', 100, '1 min', 0, true, false)"
+    claim = "SELECT * FROM outbox.claim(1, 'plain', 'me', 7, 100, '1 min', 0, NULL, true, false)"
     ordered = (
-        "SELECT * FROM outbox.claim(2, 'me', 100, '1 min', 0, true, false,"
-        f" {holder.token}, %s::smallint[], 100, true)"
+        "SELECT * FROM outbox.claim(2, 'ordered', 'me', 8, 100, '1 min', 0, NULL, true, false,"
+        f" {holder.token}, %s::smallint[], 100)"
     )
     # Under 60 pages an event, for its row, its indexes and its payload; a scan would be 30,000.
     assert buffers_of(large, claim) < 6_000
@@ -167,7 +167,10 @@ def test_a_transaction_held_open_does_not_slow_the_claim(large: Outbox) -> None:
         while claims := large.claim(1, limit=5000):
             large.publish(1, claims)
             last = max(c.seq for c in claims)
-        claim = "SELECT * FROM outbox.claim(1, 'me', 100, '1 min', %s, false, false)"
+        claim = (
+            "SELECT * FROM outbox.claim(1, 'plain', 'me', 7, 100, '1 min', %s,"
+            " pg_postmaster_start_time(), false, false)"
+        )
         blind, knowing = buffers_of(large, claim, 0), buffers_of(large, claim, last)
         started = time.monotonic()
         large.sql(claim, last)

@@ -391,7 +391,6 @@ def test_who_replayed_what_and_why_is_in_the_audit(outbox: Outbox, relay: int, c
         "DELETE FROM outbox.replay_ledger",
         "TRUNCATE outbox.replay_ledger",
         "UPDATE outbox.replay_chunk SET seqs = '{1}'",
-        "DELETE FROM outbox.replay_chunk",
         "DELETE FROM outbox.replay",
         "UPDATE outbox.replay SET reason = 'another'",
         "UPDATE outbox.replay SET states = '{PUBLISHED}'",
@@ -410,6 +409,32 @@ def test_neither_plan_nor_ledger_is_changed_by_anybody(
     outbox.sql("SET session_replication_role = replica")
     with pytest.raises(psycopg.errors.RestrictViolation):
         outbox.sql(change)
+
+
+def test_a_plan_goes_when_its_replay_is_done_and_not_before(
+    outbox: Outbox, relay: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(replays, "CHUNKS_AT_ONCE", 2)
+    emit_many(outbox, 250)
+    end_all(outbox, relay)
+    orphan, bulk, stopped = (
+        Bulk(outbox, id, select=PUBLISHED) for id in ("orphan", "done", "stop")
+    )
+    for done in (orphan, bulk):
+        done.run()
+    replays.stop(outbox.conn, stopped.id)
+    outbox.sql("SET session_replication_role = replica")
+    with pytest.raises(psycopg.errors.RestrictViolation, match="replay done is not finished"):
+        outbox.sql("DELETE FROM outbox.replay_chunk WHERE replay_id = 'done'")
+    outbox.sql("SET session_replication_role = origin")
+    outbox.sql("UPDATE outbox.replay SET finished_at = now() WHERE id = 'orphan'")  # and died
+    replays.finish(outbox.conn, bulk.id)
+    assert outbox.sql("SELECT replay_id, count(*) FROM outbox.replay_chunk GROUP BY 1") == [
+        ("stop", 5)
+    ]
+    assert outbox.value("SELECT count(*) FROM outbox.replay_ledger") == 10
+    assert bulk.take().outcome == "done"
+    assert bulk.progress().replayed + orphan.progress().replayed == 250
 
 
 def test_the_relays_role_is_enough_and_the_readers_only_reads(

@@ -2,10 +2,13 @@
 Any sequence of what producers, relays, reapers and people do keeps the promises (LC-33).
 
 Two relays, one of them ordered and with two processes, on a real database; after every step the
-invariants are looked at, and in the end everything is drained and counted.
+invariants are looked at, and in the end everything is drained and counted. Answers are lost, lanes
+move, leases are renewed while batches end, clocks jump, and a backup takes the database's place.
 """
 
+import threading
 from collections import defaultdict
+from collections.abc import Callable
 from datetime import timedelta
 from itertools import count
 from typing import Any
@@ -27,9 +30,11 @@ from fixtures.made_settings import relay_settings
 from fixtures.outbox import Holder, Outbox
 from outbox_relay.model.event import Claim
 from outbox_relay.model.lifecycle import Hold, State
+from outbox_relay.store.deliveries import UNORDERED, Finished, Wanted
 from outbox_relay.store.lanes import LANES
+from outbox_relay.store.tokens import fresh_token
 from outbox_relay.worker.reaper import Reaper
-from services import Postgres
+from services import Postgres, wait_until
 
 NUMBERS = count(1)
 KEYS = st.sampled_from(["k1", "k2", "k3", None])
@@ -54,6 +59,7 @@ class OutboxMachine(RuleBasedStateMachine):
         self.attempts: dict[tuple[int, int], int] = {}
         self.arrived: dict[str, list[int]] = defaultdict(list)
         self.replayed: set[int] = set()
+        self.backup: list[str] | None = None
 
     # What happens ---------------------------------------------------------------------------
 
@@ -74,8 +80,8 @@ class OutboxMachine(RuleBasedStateMachine):
     @rule(which=st.integers(0, 1), limit=st.integers(1, 5), suspects=st.booleans())
     def claim_ordered(self, which: int, limit: int, suspects: bool) -> None:
         holder = self.holders[which]
-        if any(flight[2] is holder for flight in self.flights):
-            return  # a process finalises its batch before it looks into the same lanes again
+        if self.is_in_flight(holder):
+            return
         claims = holder.claim(limit, suspects)
         assert len(claims) <= limit
         if claims:
@@ -112,10 +118,9 @@ class OutboxMachine(RuleBasedStateMachine):
 
     @rule(which=st.sampled_from(["plain", "ordered"]))
     def reap_for_nothing(self, which: str) -> None:
-        before = self.outbox.sql("SELECT d::text FROM outbox.delivery d ORDER BY relay_id, seq")
+        before = self.deliveries_now()
         self.reap(self.plain if which == "plain" else self.ordered)
-        after = self.outbox.sql("SELECT d::text FROM outbox.delivery d ORDER BY relay_id, seq")
-        assert after == before
+        assert self.deliveries_now() == before
 
     @rule()
     def time_passes(self) -> None:
@@ -153,6 +158,123 @@ class OutboxMachine(RuleBasedStateMachine):
         assert bulk.progress().replayed == bulk.matched
         rows = self.outbox.sql("SELECT seq FROM outbox.delivery WHERE replay_id = %s", bulk.id)
         self.replayed.update(seq for (seq,) in rows)
+
+    # Answers that are lost ----------------------------------------------------------------------
+
+    @rule(limit=st.integers(1, 5), late=st.booleans())
+    def lose_the_answer_to_a_plain_claim(self, limit: int, late: bool) -> None:
+        token = fresh_token()
+        deliveries = self.outbox.deliveries(self.plain)
+        if late:  # the request reaches the server only after its client has asked about it
+            assert deliveries.recover(token) == 0
+        turn = deliveries.turn(None, Wanted(token, limit, UNORDERED, floor=0), None)
+        assert deliveries.recover(token) == len(turn.claims)
+
+    @rule(which=st.integers(0, 1), limit=st.integers(1, 5), late=st.booleans())
+    def lose_the_answer_to_an_ordered_claim(self, which: int, limit: int, late: bool) -> None:
+        holder = self.holders[which]
+        if self.is_in_flight(holder):
+            return
+        token, fresh, old = fresh_token(), fresh_token(), holder.token
+        deliveries = self.outbox.deliveries(self.ordered, holder.owner)
+        wanted = Wanted(token, limit, holder.lanes, floor=0, lane_limit=limit)
+        claims = [] if late else deliveries.turn(None, wanted, old).claims
+        assert holder.lanes_of_relay.fence(old, fresh)
+        holder.token = fresh
+        assert deliveries.recover(token) == len(claims)
+        if late:
+            assert deliveries.turn(None, wanted, old).claims == []
+
+    @precondition(lambda self: self.flights)
+    @rule(data=st.data(), outcome=st.sampled_from(["publish", "retry", "return"]))
+    def lose_the_answer_to_a_finalisation(self, data: Any, outcome: str) -> None:
+        """It is written down, and written down once more."""
+        relay, claims, _ = self.flights.pop(data.draw(st.integers(0, len(self.flights) - 1)))
+        self.end(relay, claims, outcome)
+        before = self.deliveries_now()
+        done = Finished(
+            claims[0].token, [c.seq for c in claims], [f"t[0]@{c.seq}" for c in claims], []
+        )
+        lost = self.outbox.deliveries(relay).turn(done._replace(again=True), None, None).lost
+        assert lost == [] if outcome == "publish" else lost == [c.seq for c in claims]
+        assert self.deliveries_now() == before
+
+    @precondition(lambda self: self.flights)
+    @rule(data=st.data(), outcome=st.sampled_from(["publish", "retry", "dead", "return"]))
+    def renew_while_it_is_finalised(self, data: Any, outcome: str) -> None:
+        relay, claims, _ = self.flights.pop(data.draw(st.integers(0, len(self.flights) - 1)))
+        with self.outbox.connect() as keeper:
+            seqs = [c.seq for c in claims]
+            kept = self.outbox.deliveries(relay, conn=keeper).renew(claims[0].token, seqs)
+            assert kept == len(claims)
+            self.beside(lambda: self.end(relay, claims, outcome), keeper.commit)
+
+    # Lanes, clocks, servers -----------------------------------------------------------------------
+
+    @rule(which=st.integers(0, 1), many=st.integers(1, LANES))
+    def move_lanes(self, which: int, many: int) -> None:
+        """A process lets go of some, while nothing of it is in flight; the other takes them."""
+        giver, taker = self.holders[which], self.holders[1 - which]
+        if self.is_in_flight(giver):
+            return
+        given = giver.lanes[:many]
+        giver.lanes_of_relay.let_go(giver.token, given)
+        giver.lanes = giver.lanes[many:]
+        won = taker.lanes_of_relay.acquire(taker.token, many)
+        taker.lanes = sorted([*taker.lanes, *won])
+        for holder in self.holders:
+            assert holder.lanes_of_relay.seen(holder.token).held == holder.lanes
+
+    @rule()
+    def set_the_clock_back(self) -> None:
+        """Whatever was stored before lies in the future now."""
+        self.outbox.sql(
+            "UPDATE outbox.delivery SET available_at = available_at + interval '1 h'"
+            " WHERE state = 'PENDING' AND hold = 'NONE'"
+        )
+        self.outbox.sql(
+            "UPDATE outbox.delivery SET lease_until = lease_until + interval '1 h'"
+            " WHERE state = 'CLAIMED'"
+        )
+        self.outbox.sql("UPDATE outbox.holder SET expires_at = expires_at + interval '1 h'")
+
+    @rule()
+    def set_the_clock_forward(self) -> None:
+        """All leases are over, although everybody is alive; and somebody reaps."""
+        self.everything_is_taken_over()
+        for relay, claims, _ in self.flights:
+            assert len(self.lost(relay, claims)) == len(claims)
+        self.flights.clear()
+
+    @precondition(lambda self: self.backup is None)
+    @rule()
+    def make_a_backup(self) -> None:
+        self.copy(self.name, f"{self.name}_backup")
+        self.backup = list(self.emitted)
+
+    @precondition(lambda self: self.backup is not None)
+    @rule()
+    def restore_the_backup(self) -> None:
+        """Processes live on, and remember what never happened."""
+        assert self.backup is not None
+        self.emitted, self.backup = self.backup, None
+        self.disconnect()
+        self.server.drop_database(self.name)
+        self.copy(f"{self.name}_backup", self.name)
+        self.server.drop_database(f"{self.name}_backup")
+        before = self.deliveries_now()
+        for relay, claims, _ in self.flights:  # what they had is known, or is nobody's
+            token = claims[0].token
+            known = self.outbox.value(
+                "SELECT count(*) FROM outbox.delivery WHERE claim_token = %s", token
+            )
+            if not known:
+                self.lost(relay, claims)
+        assert self.deliveries_now() == before
+        self.everything_is_taken_over()
+        self.flights.clear()
+        self.arrived.clear()
+        self.attempts.clear()
 
     # What is true after every step ------------------------------------------------------------
 
@@ -231,6 +353,8 @@ class OutboxMachine(RuleBasedStateMachine):
         finally:
             self.outbox.close()
             self.server.drop_database(self.name)
+            if self.backup is not None:
+                self.server.drop_database(f"{self.name}_backup")
 
     # ------------------------------------------------------------------------------------------
 
@@ -265,6 +389,63 @@ class OutboxMachine(RuleBasedStateMachine):
                 seen = self.arrived[claim.ordering_key]
                 if claim.seq not in seen:
                     seen.append(claim.seq)
+
+    def is_in_flight(self, holder: Holder) -> bool:
+        """A process finalises its batch before it looks into the same lanes again."""
+        return any(flight[2] is holder for flight in self.flights)
+
+    def deliveries_now(self) -> list[tuple[Any, ...]]:
+        return self.outbox.sql("SELECT d::text FROM outbox.delivery d ORDER BY relay_id, seq")
+
+    def beside(self, act: Callable[[], None], then: Callable[[], None]) -> None:
+        """`then` is done as soon as `act` waits for a lock."""
+        failed: list[BaseException] = []
+
+        def guarded() -> None:
+            try:
+                act()
+            except BaseException as error:
+                failed.append(error)
+
+        thread = threading.Thread(target=guarded)
+        thread.start()
+        with self.outbox.connect(autocommit=True) as other:
+            wait_until(
+                lambda: (
+                    other.execute("SELECT 1 FROM pg_locks WHERE NOT granted").fetchone()
+                    or not thread.is_alive()
+                ),
+                10,
+                "it waits",
+            )
+        then()
+        thread.join(10)
+        if failed:
+            raise failed[0]
+
+    def everything_is_taken_over(self) -> None:
+        for holder in self.holders:
+            holder.conn.close()
+        self.outbox.sql("UPDATE outbox.holder SET expires_at = now() - interval '1 s'")
+        self.outbox.sql("UPDATE outbox.delivery SET lease_until = now() - interval '1 s'"
+                        " WHERE state = 'CLAIMED'")  # fmt: skip
+        self.reap(self.plain)
+        self.reap(self.ordered)
+        self.holders = [
+            Holder(self.outbox, self.ordered, LANES // 2, "pod-1"),
+            Holder(self.outbox, self.ordered, LANES, "pod-2"),
+        ]
+
+    def disconnect(self) -> None:
+        self.outbox.close()
+
+    def copy(self, source: str, target: str) -> None:
+        """Which needs everybody out of the source for a moment."""
+        self.disconnect()
+        self.server.create_database(target, source)
+        self.outbox.conn = self.outbox.connect(autocommit=True)
+        for holder in self.holders:
+            holder.reconnect()
 
     def lost(self, relay: int, claims: list[Claim]) -> list[int]:
         return self.outbox.publish(relay, claims)

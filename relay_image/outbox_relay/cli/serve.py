@@ -1,25 +1,38 @@
 """`migrate`, `run`, `reap`, `validate`: what runs in pods. Heavy rooms are entered when needed."""
 
+from datetime import timedelta
 from pathlib import Path
 
 import click
 
-from outbox_relay.cli.options import Source, config_option, with_source
+from outbox_relay.cli.options import Source, as_duration, config_option, with_source
 from outbox_relay.contract.settings import load
 
 
 @click.command()
 @with_source
-def migrate(source: Source) -> None:
+@click.option(
+    "--wait",
+    callback=as_duration,
+    default="5m",
+    show_default=True,
+    metavar="DURATION",
+    help="For locks that others hold: how long to go on trying before giving up.",
+)
+def migrate(source: Source, wait: timedelta) -> None:
     """Create the outbox schema, or bring it up to date.
 
     Repeating it changes nothing, and several at once are safe. A schema that is newer than this
-    program is left alone.
+    program is left alone. It waits at most 2 s at a time for a table's lock, because producers and
+    relays queue up behind it; then it lets them pass and tries again.
     """
+    from outbox_relay.observe import logs
     from outbox_relay.store.migrate import KNOWN
     from outbox_relay.store.migrate import migrate as bring_up_to_date
 
-    report = bring_up_to_date(source.dsn)
+    if source.settings is not None:
+        logs.set_up(source.settings.log)
+    report = bring_up_to_date(source.dsn, wait)
     if report.after > KNOWN:
         click.echo(
             f"left alone: the schema has version {report.after}, newer than this program "

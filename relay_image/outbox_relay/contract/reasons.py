@@ -26,6 +26,8 @@ class Reason(StrEnum):
     """The database does not answer, or not in time."""
     STORE_READ_ONLY = "StoreReadOnly"
     """The database takes no writes: a standby, or a failover that has not ended."""
+    STORE_BUSY = "StoreBusy"
+    """A migration did not get a lock on a table: somebody's transaction is open for long."""
     WRONG_PASSWORD = "WrongPassword"  # noqa: S105 - it is not one
     """The database does not accept the password."""
     LOGIN_REFUSED = "LoginRefused"
@@ -71,6 +73,7 @@ OF: dict[type, Reason] = {
     errors.StoreError: Reason.STORE_FAILED,
     errors.StoreUnavailable: Reason.STORE_UNREACHABLE,
     errors.StoreReadOnly: Reason.STORE_READ_ONLY,
+    errors.StoreBusy: Reason.STORE_BUSY,
     errors.WrongPassword: Reason.WRONG_PASSWORD,
     errors.LoginRefused: Reason.LOGIN_REFUSED,
     errors.DatabaseMissing: Reason.DATABASE_MISSING,

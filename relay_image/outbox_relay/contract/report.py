@@ -65,13 +65,25 @@ class Busy(ReportPart):
     workers: int
 
 
+class ParkedDestination(ReportPart):
+    """A topic or endpoint that takes nothing now, while others do. Its events wait, and it costs
+    them no attempts."""
+
+    name: str
+    seconds: float
+    """For how long so far."""
+    why: str
+    """The last failure."""
+
+
 class TopError(ReportPart):
     error_class: str
-    """Whose fault it is, and so whether trying again helps: event, transient, outage, crash ..."""
+    """Whose fault it is, and so whether trying again helps: event, transient, destination, outage,
+    crash ..."""
     code: str
     """The broker's word for it."""
     text: str
-    """What it said."""
+    """What it said, of one of them: others may differ in numbers and ids."""
     count: int
     """How many events failed so last."""
 
@@ -89,6 +101,10 @@ class Report(ReportPart):
     paused: bool = False
     """Told to publish nothing: ready means that the store answers."""
     breaker: Literal["closed", "open", "trial"]
+    parked_destinations: int = 0
+    """How many take nothing now, as this process sees it."""
+    parked: list[ParkedDestination] = Field(default_factory=list)
+    """Those that have been so for the longest, 20 at most."""
     lanes: int
     backlog: Backlog | None
     """Of the whole relay, hence the same in each of its processes. None while the store does not

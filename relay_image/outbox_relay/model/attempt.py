@@ -21,6 +21,8 @@ class ErrorClass(StrEnum):
     """It may work next time: retried within the event's budget."""
     OUTAGE = "outage"
     """The broker, not the event: retried for as long as it takes, the budget is not touched."""
+    DESTINATION = "destination"
+    """This topic or endpoint, while the broker and others work: retried as in an outage."""
     CRASH = "crash"
     """The lease ran out: the relay died or hung while it had the event."""
     EXPIRED = "expired"
@@ -72,9 +74,12 @@ class Refused(NamedTuple):
 
 
 class Unsent(NamedTuple):
-    """It was not tried: an earlier event of its key stood in the way, or we were stopped."""
+    """It was not tried: an earlier event of its key stood in the way, its destination takes nothing
+    now, or we were stopped."""
 
     reason: str
+    after: float = 0.0
+    """Seconds before which it is of no use to try."""
 
 
 Outcome = Acked | Refused | Unsent

@@ -17,6 +17,10 @@ from outbox_relay.model.lifecycle import Hold, State
 SHORTEST_DELAY = 0.01
 """A retry is always in the future: a failure never turns into a tight loop."""
 
+LONGEST_PARKED = 60.0
+"""Seconds. Waiting for a destination costs an event nothing, so nobody decides by its delay whether
+to give up: shorter than a retry's, because all of them wait for the same moment."""
+
 
 @dataclass(frozen=True, slots=True)
 class Override:
@@ -79,20 +83,27 @@ def judge(outcome: Outcome, claim: Claim, policy: Retry, chance: float) -> Verdi
             # Never DEAD, however long it lasts; backing off by all attempts, since none counts.
             delay = policy.delay(claim.event_type, claim.attempts, chance)
             return _again(claim, error, delay, refund=True)
+        case Refused(error) if error.kind is ErrorClass.DESTINATION:
+            return _again(claim, error, _while_parked(claim, policy, chance), refund=True)
         case Refused(error) if policy.is_too_old(claim):
             return _dead(claim, Error.of(ErrorClass.EXPIRED, error.code, f"maxAge: {error.text}"))
         case Refused(error) if claim.spent >= policy.limit(claim):
             return _dead(claim, error)
         case Refused(error):
             return _again(claim, error, policy.delay(claim.event_type, claim.spent, chance))
+        case Unsent(after=after) if after > 0:
+            # Not all at the same moment, and later each time: a long line of them is not claimed
+            # again and again only to be given back.
+            spread = after * (1.0 + policy.jitter * chance)
+            return give_back(claim, max(spread, _while_parked(claim, policy, chance)))
         case Unsent():
             return give_back(claim)
     raise AssertionError(f"an acknowledged event needs no verdict: {outcome!r}")
 
 
-def give_back(claim: Claim) -> Verdict:
-    """Claimed and not tried: due at once, and it cost the event nothing."""
-    return Verdict(claim.seq, claim.token, State.PENDING, Hold.TIME, refund=True)
+def give_back(claim: Claim, delay: float = 0.0) -> Verdict:
+    """Claimed and not tried: due at once, or after a delay, and it cost the event nothing."""
+    return Verdict(claim.seq, claim.token, State.PENDING, Hold.TIME, delay, refund=True)
 
 
 def judge_crash(claim: Claim, policy: Retry, chance: float) -> Verdict:
@@ -121,6 +132,11 @@ def judge_crash(claim: Claim, policy: Retry, chance: float) -> Verdict:
         crashed=True,
         error=error,
     )
+
+
+def _while_parked(claim: Claim, policy: Retry, chance: float) -> float:
+    """By all attempts, since none counts."""
+    return min(LONGEST_PARKED, policy.delay(claim.event_type, claim.attempts, chance))
 
 
 def _dead(claim: Claim, error: Error) -> Verdict:

@@ -2,7 +2,8 @@
 
 import logging
 import threading
-from collections.abc import Mapping
+import time
+from collections.abc import Callable, Mapping
 
 from outbox_relay.contract.reasons import Reason, reason_of
 from outbox_relay.errors import OutboxError
@@ -13,10 +14,12 @@ log = logging.getLogger("outbox.health")
 class Health:
     """What stands in the way, by name. Ready when nothing does."""
 
-    def __init__(self) -> None:
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
         self._lock = threading.Lock()
         self._troubles: dict[str, str] = {"start": "not registered with the store yet"}
         self._reasons = {"start": Reason.STARTING}
+        self._since = {"start": clock()}
 
     def trouble(self, what: str, why: str | OutboxError, reason: Reason | None = None) -> None:
         """`reason` where `why` is not an error, which tells it."""
@@ -25,6 +28,7 @@ class Health:
         with self._lock:
             known = what in self._troubles
             self._troubles[what] = str(why)
+            self._since.setdefault(what, self._clock())
             self._reasons.pop(what, None)
             if reason is not None:
                 self._reasons[what] = reason
@@ -42,6 +46,7 @@ class Health:
         with self._lock:
             known = self._troubles.pop(what, None)
             self._reasons.pop(what, None)
+            self._since.pop(what, None)
         if known is not None and what != "start":
             log.info("%s available again", what, extra={"happening": "available"})
 
@@ -49,6 +54,16 @@ class Health:
     def troubles(self) -> Mapping[str, str]:
         with self._lock:
             return dict(self._troubles)
+
+    def lasting(self, reason: Reason, seconds: float) -> Mapping[str, str]:
+        """The troubles for this reason that have lasted so long."""
+        since = self._clock() - seconds
+        with self._lock:
+            return {
+                what: why
+                for what, why in self._troubles.items()
+                if self._reasons.get(what) is reason and self._since.get(what, since) <= since
+            }
 
     @property
     def reasons(self) -> Mapping[str, Reason]:

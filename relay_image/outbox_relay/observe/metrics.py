@@ -87,6 +87,11 @@ class Metrics:
         self.breaker = Gauge(
             "outbox_breaker_open", "1 while the circuit breaker is not closed", registry=r
         )
+        self.parked = Gauge(
+            "outbox_parked_destinations",
+            "Destinations that take nothing now, while others do",
+            registry=r,
+        )
         self.ready = Gauge("outbox_ready", "1 while nothing stands in the way", registry=r)
         self.paused = Gauge(
             "outbox_relay_paused", "1 while the relay is told to publish nothing", registry=r
@@ -103,4 +108,5 @@ class Metrics:
             self.oldest.set(report.backlog.oldest_pending_seconds)
         if report.published is not None:
             self.finished.set(report.published)
+        self.parked.set(report.parked_destinations)
         self.ready.set(report.ready)

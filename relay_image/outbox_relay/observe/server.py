@@ -1,5 +1,5 @@
 """
-The one port: /healthz (the process is alive), /readyz (nothing stands in the way), /status (the
+The one port: /healthz (a restart would not help), /readyz (nothing stands in the way), /status (the
 report, as JSON) and /metrics. Everything is read-only; nothing here needs a credential.
 
 Of a relay and of a replay's driver alike: what is reported and measured is theirs to say.
@@ -13,12 +13,18 @@ from typing import Generic, Protocol, TypeVar
 
 from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, generate_latest
 
+from outbox_relay.contract.reasons import Reason
 from outbox_relay.contract.report import ReportPart
 from outbox_relay.contract.settings import Http
 from outbox_relay.errors import SettingsError
 from outbox_relay.observe.health import Health
 
 log = logging.getLogger("outbox.http")
+
+LOST_AFTER = 60.0
+"""Seconds; above every timeout after which a connection is tried again."""
+ANSWER_WITHIN = 0.5
+"""Seconds; below every probe's timeout."""
 
 Page = tuple[int, str, bytes]
 R = TypeVar("R", bound=ReportPart)
@@ -40,8 +46,9 @@ class Server(Generic[R]):
         self, settings: Http, health: Health, metrics: Shown[R], report: Callable[[], R]
     ) -> None:
         self._health, self._metrics, self._report = health, metrics, report
+        self._asking: threading.Thread | None = None
         pages: dict[str, Callable[[], Page]] = {
-            "/healthz": lambda: (200, "text/plain", b"alive\n"),
+            "/healthz": self._healthz,
             "/readyz": self._readyz,
             "/status": self._status,
             "/metrics": self._page_of_metrics,
@@ -95,6 +102,24 @@ class Server(Generic[R]):
     def stop(self) -> None:
         self._server.shutdown()
         self._server.server_close()
+
+    def _healthz(self) -> Page:
+        """Alive, whatever stands in the way: who waits for a store or a broker is not cured by a
+        restart. But who has not got through to the store for so long, while a report that is made
+        now does, has lost its way, and a new process will find it."""
+        lost = self._health.lasting(Reason.STORE_UNREACHABLE, LOST_AFTER)
+        if lost and self._store_answers():
+            text = "".join(f"lost: {k}: {v}\n" for k, v in lost.items())
+            return 503, "text/plain", text.encode()
+        return 200, "text/plain", b"alive\n"
+
+    def _store_answers(self) -> bool:
+        """Asked aside, by one at a time: a probe does not wait for a store that does not answer."""
+        if self._asking is None or not self._asking.is_alive():
+            self._asking = threading.Thread(target=self._report, name="ask", daemon=True)
+            self._asking.start()
+        self._asking.join(ANSWER_WITHIN)
+        return not self._asking.is_alive() and "status" not in self._health.troubles
 
     def _readyz(self) -> Page:
         troubles = self._health.troubles

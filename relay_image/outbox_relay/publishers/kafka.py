@@ -24,6 +24,7 @@ from outbox_relay.errors import OutboxError
 from outbox_relay.model.attempt import Acked, Error, ErrorClass, Outcome, Refused, Unsent
 from outbox_relay.model.event import Claim
 from outbox_relay.model.ordering import BEHIND, broken_keys, waves, without_broken
+from outbox_relay.publishers.destinations import Destinations
 from outbox_relay.publishers.kafka_check import ask_cluster
 from outbox_relay.publishers.kafka_config import (
     LARGEST_BATCH_BYTES,
@@ -32,6 +33,7 @@ from outbox_relay.publishers.kafka_config import (
 )
 from outbox_relay.publishers.kafka_messages import TopicTemplate, headers_for
 from outbox_relay.publishers.kafka_sender import Accused, Messages, Route, Sender
+from outbox_relay.publishers.parking import Parked
 
 LOG = logging.getLogger(__name__)
 
@@ -51,6 +53,7 @@ class KafkaPublisher:
         self._in_order = in_order
         self._timeout = settings.delivery_timeout.total_seconds()
         self._messages = Messages(TopicTemplate(settings.topic), headers_for(settings))
+        self._topics = Destinations(self._topic_of, self._deliver, self._timeout, time.monotonic)
         self._batch_bytes = min(LARGEST_BATCH_BYTES, settings.max_message_bytes)
         # A producer belongs to one call at a time, so calls neither wait for each other nor lose
         # their messages when another's producer fails.
@@ -62,7 +65,21 @@ class KafkaPublisher:
         self._closed = False
 
     def publish(self, batch: Sequence[Claim]) -> Sequence[Outcome]:
-        until = time.monotonic() + self._timeout
+        return self._topics.publish(batch)
+
+    def blame(self, batch: Sequence[Claim], outcomes: Sequence[Outcome]) -> Sequence[Outcome]:
+        return self._topics.blame(batch, outcomes)
+
+    def parked(self) -> Sequence[Parked]:
+        return self._topics.parked()
+
+    def _topic_of(self, claim: Claim) -> str | None:
+        topic = self._messages.topic(claim)
+        return topic if isinstance(topic, str) else None
+
+    def _deliver(self, batch: Sequence[Claim], patience: float | None) -> Sequence[Outcome]:
+        waited = self._timeout if patience is None else min(self._timeout, patience)
+        until = time.monotonic() + waited
         try:
             sender = self._take(many=len(batch) >= MANY)
         except OutboxError as error:
@@ -79,13 +96,13 @@ class KafkaPublisher:
             self._give_back(sender)
         if accused:
             self._ask_alone(batch, outcomes, accused, until)
-        return self._settle(sender, batch, outcomes)
+        return self._settle(sender, batch, outcomes, waited)
 
     def route(self, claim: Claim) -> Hashable | None:
         if not self._in_order or claim.routing_key is None:
             return None
-        topic = self._messages.topic(claim)
-        return (topic, claim.routing_key) if isinstance(topic, str) else None
+        topic = self._topic_of(claim)
+        return None if topic is None else (topic, claim.routing_key)
 
     def probe(self) -> None:
         with self._changed:
@@ -216,13 +233,17 @@ class KafkaPublisher:
         )
 
     def _settle(
-        self, sender: Sender, batch: Sequence[Claim], outcomes: list[Outcome | None]
+        self,
+        sender: Sender,
+        batch: Sequence[Claim],
+        outcomes: list[Outcome | None],
+        waited: float,
     ) -> Sequence[Outcome]:
         """What to say about events in doubt; and in order, only the first of a key failed."""
         if all(outcome.__class__ is Acked for outcome in outcomes):
             return outcomes  # type: ignore[return-value]
         if None in outcomes:
-            in_doubt = self._about_those_in_doubt(sender, outcomes)
+            in_doubt = self._about_those_in_doubt(sender, outcomes, waited)
             outcomes = [in_doubt if outcome is None else outcome for outcome in outcomes]
         settled: list[Outcome] = outcomes  # type: ignore[assignment]
         if self._in_order:
@@ -235,10 +256,12 @@ class KafkaPublisher:
                 failed.add(claim.ordering_key)
         return settled
 
-    def _about_those_in_doubt(self, sender: Sender, outcomes: Sequence[Outcome | None]) -> Outcome:
+    def _about_those_in_doubt(
+        self, sender: Sender, outcomes: Sequence[Outcome | None], waited: float
+    ) -> Outcome:
         if sender.fatal is None:
-            waited = format_duration(self._settings.delivery_timeout)
-            text = f"no acknowledgement within {waited}{sender.because()}"
+            limit = format_duration(timedelta(seconds=waited))
+            text = f"no acknowledgement within {limit}{sender.because()}"
             return Refused(Error.of(ErrorClass.OUTAGE, "NO_REPORT", text))
         for outcome in outcomes:
             if isinstance(outcome, Refused) and outcome.error.kind is not ErrorClass.OUTAGE:

@@ -1,4 +1,4 @@
-"""Kafka's errors by whose fault they are: the event's, nobody's for long, or the broker's."""
+"""Whose fault an error of Kafka is: the event's, nobody's for long, a topic's, or the broker's."""
 
 from typing import Final
 
@@ -38,13 +38,7 @@ OF_THE_BROKER: Final = frozenset(
         KafkaError.ILLEGAL_SASL_STATE,
         KafkaError.CLUSTER_AUTHORIZATION_FAILED,
         # It answers, and cannot take anything now.
-        KafkaError.LEADER_NOT_AVAILABLE,
-        KafkaError.NOT_LEADER_FOR_PARTITION,
         KafkaError.BROKER_NOT_AVAILABLE,
-        KafkaError.REPLICA_NOT_AVAILABLE,
-        KafkaError.NOT_ENOUGH_REPLICAS,
-        KafkaError.NOT_ENOUGH_REPLICAS_AFTER_APPEND,
-        KafkaError.KAFKA_STORAGE_ERROR,
         KafkaError.NOT_CONTROLLER,
         KafkaError.COORDINATOR_LOAD_IN_PROGRESS,
         KafkaError.COORDINATOR_NOT_AVAILABLE,
@@ -62,6 +56,22 @@ OF_THE_BROKER: Final = frozenset(
         KafkaError.INVALID_PRODUCER_ID_MAPPING,
     )
 )
+
+OF_THE_TOPIC: Final = frozenset(
+    (
+        KafkaError.LEADER_NOT_AVAILABLE,
+        KafkaError.NOT_LEADER_FOR_PARTITION,
+        KafkaError.FENCED_LEADER_EPOCH,
+        KafkaError.UNKNOWN_LEADER_EPOCH,
+        KafkaError.REPLICA_NOT_AVAILABLE,
+        KafkaError.NOT_ENOUGH_REPLICAS,
+        KafkaError.NOT_ENOUGH_REPLICAS_AFTER_APPEND,
+        KafkaError.KAFKA_STORAGE_ERROR,
+    )
+)
+"""A partition cannot take anything now; those of other topics can. The client tries again by itself
+until our patience ends, so what is reported is mostly a timeout: whose that is, `destinations`
+finds out."""
 
 LETS_NOBODY_IN: Final = frozenset(
     (
@@ -91,6 +101,8 @@ def kind_of(code: int) -> ErrorClass:
         return ErrorClass.EVENT
     if code in OF_THE_BROKER:
         return ErrorClass.OUTAGE
+    if code in OF_THE_TOPIC:
+        return ErrorClass.DESTINATION
     # Unknown topics, rights on a topic, quotas, policies, and what we have never heard of: it may
     # be repaired, but not forever, or a mistake would never be seen.
     return ErrorClass.TRANSIENT

@@ -12,6 +12,7 @@ from typing import Protocol
 
 from outbox_relay.model.attempt import Outcome
 from outbox_relay.model.event import Claim
+from outbox_relay.publishers.parking import Parked
 
 
 class Publisher(Protocol):
@@ -24,6 +25,13 @@ class Publisher(Protocol):
     def route(self, claim: Claim) -> Hashable | None:
         """Events of one key with an equal route, sent in one call, arrive without a gap: a later
         one only if every earlier one did. None: no such promise."""
+
+    def blame(self, batch: Sequence[Claim], outcomes: Sequence[Outcome]) -> Sequence[Outcome]:
+        """The broker answers a probe, and yet it acknowledged nothing of this batch and all that
+        failed did so as an OUTAGE: the same outcomes, with whoever is at fault."""
+
+    def parked(self) -> Sequence[Parked]:
+        """Destinations that take nothing now, while others do; the longest parked first."""
 
     def probe(self) -> None:
         """Return if the broker answers; raise PublisherError with the reason if it does not."""

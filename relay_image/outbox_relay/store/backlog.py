@@ -7,7 +7,7 @@ and how far a piece's first m rows reach tells how densely it is filled.
 """
 
 import re
-from collections import Counter
+from collections import Counter, defaultdict
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, NamedTuple
@@ -29,7 +29,8 @@ class TopError:
     error_class: str
     code: str
     text: str
-    """With numbers and ids replaced by #, so that the same error is the same text."""
+    """Of one of them, as it was: the most frequent text. Those that differ from it in numbers and
+    ids alone count as the same error."""
     count: int
     """Among the newest ERRORS_SEEN dead and as many that are retried next."""
 
@@ -133,18 +134,22 @@ ESTIMATE = sql.SQL("""
 
 RELAY = "SELECT now(), (SELECT ordering FROM outbox.relay WHERE id = %(relay)s)"
 
+# From a time that is none (of rows older than that rule) no age can be counted.
 OLDEST = sql.SQL("""
     SELECT coalesce(extract(epoch FROM now() - least(
         (SELECT min(head.available_at)
            FROM generate_series(%(low)s::integer, %(high)s::integer) AS strand (id),
                 LATERAL (SELECT d.available_at FROM outbox.delivery d WHERE {line}
-                          ORDER BY d.seq LIMIT 1) head),
+                          ORDER BY d.seq LIMIT 1) head
+          WHERE isfinite(head.available_at)),
         (SELECT d.available_at FROM outbox.delivery d
           WHERE d.relay_id = %(relay)s AND d.state = 'PENDING' AND d.hold = 'TIME'
-            AND d.available_at <= now() ORDER BY d.available_at LIMIT 1),
+            AND d.available_at <= now() AND d.available_at > '-infinity'
+          ORDER BY d.available_at LIMIT 1),
         (SELECT d.available_at FROM outbox.delivery d
           WHERE d.relay_id = %(relay)s AND d.state = 'PENDING' AND d.hold = 'SUSPECT'
-            AND d.available_at <= now() ORDER BY d.available_at LIMIT 1))), 0)::float8
+            AND d.available_at <= now() AND d.available_at > '-infinity'
+          ORDER BY d.available_at LIMIT 1))), 0)::float8
 """).format(line=LINE.where)
 
 ERRORS = """
@@ -249,10 +254,15 @@ class _Look:
         return max(0.0, float(seconds))
 
     def top_errors(self, n: int = 5) -> list[TopError]:
-        found: Counter[tuple[str, str, str]] = Counter()
+        groups: defaultdict[tuple[str, str, str], Counter[str]] = defaultdict(Counter)
         for kind, code, text, count in self._conn.execute(ERRORS, self._values):
-            found[str(kind), str(code), fingerprint(str(text))] += int(str(count))
-        return [TopError(*error, count) for error, count in found.most_common(n)]
+            groups[str(kind), str(code), fingerprint(str(text))][str(text)] += int(str(count))
+        found = [
+            # of texts that are equally frequent always the same one: it is compared, and shown
+            TopError(kind, code, min(texts, key=lambda t: (-texts[t], t)), texts.total())
+            for (kind, code, _), texts in groups.items()
+        ]
+        return sorted(found, key=lambda e: -e.count)[:n]
 
 
 VARIABLE = re.compile(
@@ -263,5 +273,6 @@ VARIABLE = re.compile(
 
 
 def fingerprint(text: str) -> str:
-    """What is left of an error's text when it is the same error: `offset 42` is `offset #`."""
+    """What is left of an error's text when it is the same error: `offset 42` is `offset #`. For
+    grouping only; people are shown a text as it was."""
     return VARIABLE.sub("#", text)

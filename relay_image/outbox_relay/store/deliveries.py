@@ -8,7 +8,7 @@ No policy here: which outcome leads to which state is judged in `model.retry`.
 
 import json
 from collections.abc import Sequence
-from datetime import timedelta
+from datetime import datetime, timedelta
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -32,20 +32,24 @@ class Finished(NamedTuple):
     published: Sequence[int]
     results: Sequence[str]
     failed: Sequence[Verdict]
+    again: bool = False
+    """The answer to a first try was lost: it may be written down already."""
 
 
 class Wanted(NamedTuple):
     """What to claim next."""
 
+    token: int
+    """Drawn by the caller, so that it knows what is its own even if the answer is lost."""
     limit: int
     lanes: Sequence[int]
     floor: int
+    server: datetime | None = None
+    """Whose floor it is: on another server it counts as 0."""
     suspects: bool = False
     lane_limit: int = 1
     mark: bool = False
     """Also read where the sequence and the transactions are, for the watermark."""
-    release: bool = False
-    """Also let keys go on that wait for nobody any more."""
 
 
 class Mark(NamedTuple):
@@ -55,18 +59,23 @@ class Mark(NamedTuple):
     seq: int
     xid: int
     horizon: int
+    server: datetime
+    """Which one: when it was started."""
 
 
 class Chores(NamedTuple):
     """What is to be done besides claiming, in one look."""
+
+    registration: dict[str, Any] | None
+    """What is registered under the id that we use."""
 
     overdue_claims: bool
     expired_holders: bool
     unmatched_events: bool
     wrong_lanes: bool
     """Inserted by a transaction that did not see the relay's ordering change."""
-    retired: bool
-    """Nothing will come to this relay any more."""
+    parked_events: bool
+    """Some wait behind an earlier event of their key."""
 
 
 class Turn(NamedTuple):
@@ -76,10 +85,10 @@ class Turn(NamedTuple):
     mark: Mark | None
 
 
-CLAIM = "SELECT * FROM outbox.claim(%s, %s, %s, %s, %s, %s, %s)"
+CLAIM = "SELECT * FROM outbox.claim(%s, %s, %s, %s, %s, %s, %s, %s, %s, %s)"
 
 CLAIM_ORDERED = (
-    "SELECT * FROM outbox.claim(%s, %s, %s, %s, %s, %s, %s, %s, %s::smallint[], %s, %s)"
+    "SELECT * FROM outbox.claim(%s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s::smallint[], %s)"
     " ORDER BY seq"
 )
 
@@ -87,24 +96,29 @@ PUBLISHED = "SELECT * FROM outbox.finish_published(%s, %s, %s::bigint[], %s::tex
 
 FAILED = "SELECT * FROM outbox.finish_failed(%s, %s, %s, %s, %s, %s, %s, %s, %s)"
 
-STILL_HOLDER = "SELECT 1 FROM outbox.holder WHERE token = %s FOR SHARE"
-
 RENEW = "SELECT outbox.renew(%s, %s, %s, %s)"
 
-EXPIRE = "SELECT event_id FROM outbox.expire(%s, %s, %s::smallint[], %s, %s, %s, %s)"
+SWEEP = "SELECT outbox.sweep_keys(%s, %s::smallint[], %s, %s)"
+FIRST_KEY = -(2**63)
+
+EXPIRE = "SELECT event_id FROM outbox.expire(%s, %s, %s, %s::smallint[], %s, %s, %s, %s)"
 
 # The first statement of its transaction, so that last_value is read before our own transaction id
 # is drawn: whoever drew a seq up to it had its id before us.
 MARK = """
     SELECT CASE WHEN is_called THEN last_value ELSE 0 END, pg_current_xact_id()::text::bigint,
-           pg_snapshot_xmin(pg_current_snapshot())::text::bigint
+           pg_snapshot_xmin(pg_current_snapshot())::text::bigint, pg_postmaster_start_time()
       FROM outbox.event_seq
 """
 
 CHORES = """
-    SELECT EXISTS (SELECT 1 FROM outbox.delivery
+    SELECT (SELECT to_jsonb(r) FROM outbox.relay r WHERE r.id = %(relay)s),
+           EXISTS (SELECT 1 FROM outbox.delivery
                     WHERE relay_id = %(relay)s AND state = 'CLAIMED' AND lease_until < now()),
-           EXISTS (SELECT 1 FROM outbox.holder WHERE relay_id = %(relay)s AND expires_at < now()),
+           EXISTS (SELECT 1 FROM outbox.holder WHERE relay_id = %(relay)s AND expires_at < now())
+           OR EXISTS (SELECT 1 FROM outbox.lane l
+                       WHERE l.relay_id = %(relay)s AND l.token IS NOT NULL
+                         AND NOT EXISTS (SELECT 1 FROM outbox.holder h WHERE h.token = l.token)),
            EXISTS (SELECT 1 FROM outbox.unmatched
                     WHERE version < (SELECT max(version) FROM outbox.relay)),
            EXISTS (SELECT 1 FROM outbox.delivery
@@ -113,8 +127,12 @@ CHORES = """
            OR EXISTS (SELECT 1 FROM outbox.delivery
                        WHERE relay_id = %(relay)s AND state = 'PENDING'
                          AND hold IN ('TIME', 'SUSPECT') AND available_at <= now()
-                         AND lane BETWEEN %(low)s AND %(high)s),
-           EXISTS (SELECT 1 FROM outbox.relay WHERE id = %(relay)s AND retirement IS NOT NULL)
+                         AND lane BETWEEN %(low)s AND %(high)s)
+           OR EXISTS (SELECT 1 FROM outbox.delivery  -- where nobody orders, any that is parked
+                       WHERE relay_id = %(relay)s AND hold = 'KEY' AND %(low)s = 0)
+           OR EXISTS (SELECT 1 FROM outbox.delivery
+                       WHERE relay_id = %(relay)s AND hold = 'KEY' AND key_hash IS NULL),
+           EXISTS (SELECT 1 FROM outbox.delivery WHERE relay_id = %(relay)s AND hold = 'KEY')
 """
 
 # The payload stays where it is, and what else only a publisher needs.
@@ -136,8 +154,8 @@ OVERDUE = f"""{CLAIMED}
 """
 
 # Not SKIP LOCKED: whoever has one of them may put it back right now, and its key waits for that.
-UNKNOWN = f"""{CLAIMED}
-       AND d.lane = ANY (%(lanes)s::smallint[]) AND d.seq <> ALL (%(known)s::bigint[])
+UNDER_TOKEN = f"""{CLAIMED}
+       AND d.claim_token = %(token)s
      ORDER BY d.seq
        FOR UPDATE OF d
 """
@@ -163,9 +181,13 @@ def claims_from(cursor: object) -> RowMaker[Claim]:
 class Deliveries:
     """One relay's deliveries, seen by one of its processes, over one connection."""
 
-    def __init__(self, conn: Connection, relay: int, owner: str, lease: timedelta) -> None:
+    def __init__(
+        self, conn: Connection, relay: int, name: str, owner: str, lease: timedelta
+    ) -> None:
+        """`name` is whom we mean by the id `relay`: nothing is claimed for anybody else."""
         self._conn = conn
         self._relay = relay
+        self._name = name
         self._owner = owner
         self._lease = lease
 
@@ -196,6 +218,7 @@ class Deliveries:
         return Turn(claims, lost, mark)
 
     def _send_finish(self, done: Finished) -> list[Cursor[tuple[Any, ...]]]:
+        """What answers with the seqs of lost claims."""
         cursors = []
         if done.published:
             cursors.append(
@@ -211,23 +234,28 @@ class Deliveries:
                 )
             )
         if done.failed:
-            cursors.append(self._conn.execute(FAILED, self._failures(done.failed), binary=True))
+            failed = self._conn.execute(FAILED, self._failures(done.failed), binary=True)
+            if not done.again:  # else nobody can tell what was lost from what we wrote ourselves
+                cursors.append(failed)
         return cursors
 
     def _send_claim(self, wanted: Wanted, holder: int | None, durable: bool) -> Cursor[Claim]:
         cursor = self._conn.cursor(row_factory=claims_from, binary=True)
         claim = (
             self._relay,
+            self._name,
             self._owner,
+            wanted.token,
             wanted.limit,
             self._lease,
             wanted.floor,
+            wanted.server,
             wanted.suspects,
             durable,
         )
         if holder is None:
             return cursor.execute(CLAIM, claim)
-        in_order = (holder, list(wanted.lanes), wanted.lane_limit, wanted.release)
+        in_order = (holder, list(wanted.lanes), wanted.lane_limit)
         return cursor.execute(CLAIM_ORDERED, (*claim, *in_order))
 
     def _failures(self, verdicts: Sequence[Verdict]) -> tuple[object, ...]:
@@ -263,16 +291,16 @@ class Deliveries:
         """Declare dead what is next in line and too old; the ids of those events."""
         with translated():
             rows = self._conn.execute(
-                EXPIRE, (self._relay, self._owner, list(lanes), limit, floor, max_age, block)
+                EXPIRE,
+                (self._relay, self._name, self._owner, list(lanes), limit, floor, max_age, block),
             )
             return [str(event_id) for (event_id,) in rows]
 
     def chores(self, ordered: bool) -> Chores:
         low, high = UNORDERED * 2 if ordered else (0, 32_767)
+        values = {"relay": self._relay, "low": low, "high": high}
         with translated():
-            row = self._conn.execute(
-                CHORES, {"relay": self._relay, "low": low, "high": high}
-            ).fetchone()
+            row = self._conn.execute(CHORES, values).fetchone()
         assert row is not None
         return Chores(*row)
 
@@ -294,24 +322,31 @@ class Deliveries:
             values = {"relay": self._relay, "lanes": chosen, "limit": limit}
             return cursor.execute(OVERDUE, values).fetchall()
 
-    def recover(self, holder: int, lanes: Sequence[int], known: Sequence[int]) -> int:
+    def recover(self, token: int) -> int:
         """
-        Give back what is claimed in our own lanes and we do not know of: a claim whose answer was
-        lost with the connection. Nothing, if the lanes are not ours any more. `holder` is a token
-        that the lost connection did not know: see `Lanes.fence`.
+        Give back what is claimed under a token of ours whose claim was never answered; how many.
+
+        In order, only after the lost connection was shut out (`Lanes.fence`): it may still claim.
         """
         with translated(), self._conn.transaction():
-            if self._conn.execute(STILL_HOLDER, (holder,)).fetchone() is None:
-                return 0
-            values = {"relay": self._relay, "lanes": list(lanes), "known": list(known)}
+            values = {"relay": self._relay, "token": token}
             cursor = self._conn.cursor(row_factory=claims_from, binary=True)
-            lost = cursor.execute(UNKNOWN, values).fetchall()
+            lost = cursor.execute(UNDER_TOKEN, values).fetchall()
             self.take_back([give_back(c) for c in lost])
             return len(lost)
 
     def take_back(self, verdicts: Sequence[Verdict]) -> int:
-        """Write down what was judged about overdue claims; how many of them are dead."""
+        """Write down what was judged about claims of others; how many of them are dead."""
         if verdicts:
             with translated():
                 self._conn.execute(FAILED, self._failures(verdicts))
         return sum(v.state is State.DEAD for v in verdicts)
+
+    def sweep_keys(self, lanes: Sequence[int], after: int | None, limit: int) -> int | None:
+        """Let keys in these lanes go on that wait for nobody any more, so many of them from `after`
+        on (None: from the first); where to go on, None after the last."""
+        start = FIRST_KEY if after is None else after
+        with translated():
+            row = self._conn.execute(SWEEP, (self._relay, list(lanes), start, limit)).fetchone()
+        assert row is not None
+        return None if row[0] is None else int(row[0])

@@ -91,9 +91,9 @@ MISSING = """
       JOIN pg_namespace n ON n.oid = c.relnamespace AND n.nspname = 'outbox'
      WHERE NOT has_table_privilege(c.oid, need.privilege)
     UNION ALL
-    SELECT format('USAGE on %%s', c.relname)
+    SELECT format('SELECT on %%s', c.relname)
       FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace AND n.nspname = 'outbox'
-     WHERE c.relname IN ('token_seq', 'event_seq') AND NOT has_sequence_privilege(c.oid, 'USAGE')
+     WHERE c.relname = 'event_seq' AND NOT has_sequence_privilege(c.oid, 'SELECT')
     UNION ALL
     SELECT format('EXECUTE on %%s()', p.proname)
       FROM pg_proc p JOIN pg_namespace n ON n.oid = p.pronamespace AND n.nspname = 'outbox'
@@ -114,6 +114,7 @@ OUR_TRIGGERS = {
     "audit_only_grows",
     "delivery_is_kept",
     "delivery_is_not_truncated",
+    "delivery_keeps_its_lane",
     "delivery_keeps_the_rules",
     "delivery_keeps_its_past",
     "delivery_starts_pending",
@@ -121,8 +122,20 @@ OUR_TRIGGERS = {
     "event_fans_out",
     "event_is_immutable",
     "event_is_not_truncated",
+    "lane_is_kept",
+    "lane_is_not_truncated",
+    "relay_has_its_lanes",
     "relay_is_kept",
     "relay_is_not_truncated",
+    "relay_means_its_types",
+    "replay_chunk_is_kept",
+    "replay_ends_once",
+    "replay_is_kept",
+    "replay_is_planned_once",
+    "replay_keeps_its_request",
+    "replay_ledger_is_kept",
+    "replay_needs_its_plan",
+    "slot_is_kept",
     "unmatched_is_kept",
     "unmatched_is_not_truncated",
     "unmatched_keeps_its_event",

@@ -11,38 +11,42 @@ from datetime import timedelta
 from math import ceil
 from typing import NamedTuple
 
-from psycopg import Rollback
-
 from outbox_relay.store.connection import Connection, translated
 
 LANES = 64
 """As in `outbox.lane_of`: more processes than a database can feed, few enough to look into each."""
 
+# Again with the same token, if the first answer was lost: then the row is ours already.
 JOIN = """
-    INSERT INTO outbox.holder (relay_id, owner, expires_at) VALUES (%s, %s, now() + %s)
-    RETURNING token
+    INSERT INTO outbox.holder (token, relay_id, owner, expires_at) VALUES (%s, %s, %s, now() + %s)
+        ON CONFLICT (token) DO UPDATE SET expires_at = EXCLUDED.expires_at
 """
 
 # Also after it ran out: as long as the row is there nobody has taken anything from us.
 RENEW = "UPDATE outbox.holder SET expires_at = now() + %s WHERE token = %s"
 
-# In this order, as whoever changes a key by hand: the lanes, then their holder. A claim under the
-# old token locks its holder row: this waits until it has ended, and a later one finds the row gone.
-FENCE = (
-    "SELECT nextval('outbox.token_seq')",
-    "UPDATE outbox.lane SET token = %(fresh)s WHERE relay_id = %(relay)s AND token = %(token)s",
-    "UPDATE outbox.holder SET token = %(fresh)s WHERE token = %(token)s",
+# In this order, as whoever changes a key by hand: the lanes, then their holder. A statement under
+# the old token locks its holder row: the second waits until it has ended, and a later one finds the
+# row gone. The lanes once more, for those that such a statement took meanwhile.
+FENCE_LANES = (
+    "UPDATE outbox.lane SET token = %(fresh)s WHERE relay_id = %(relay)s AND token = %(token)s"
 )
+FENCE_HOLDER = "UPDATE outbox.holder SET token = %(fresh)s WHERE token = %(token)s"
 
-SHARES = """
-    SELECT (SELECT count(*) FROM outbox.holder WHERE relay_id = %(relay)s AND expires_at > now()),
+IS_HOLDER = "SELECT EXISTS (SELECT 1 FROM outbox.holder WHERE token = %s)"
+
+SEEN = """
+    SELECT EXISTS (SELECT 1 FROM outbox.holder WHERE token = %(token)s),
+           ARRAY(SELECT lane FROM outbox.lane
+                  WHERE relay_id = %(relay)s AND token = %(token)s ORDER BY lane),
+           (SELECT count(*) FROM outbox.holder WHERE relay_id = %(relay)s AND expires_at > now()),
            (SELECT count(*) FROM outbox.lane WHERE relay_id = %(relay)s AND token IS NULL)
 """
 
 # The holder row is locked, so that nobody takes over from us while we take more. A free lane with
 # claimed events in it belonged to a relay that did not order: it is left until those have ended.
 ACQUIRE = """
-    WITH me AS (SELECT token FROM outbox.holder WHERE token = %(token)s FOR SHARE),
+    WITH me AS (SELECT token FROM outbox.holder WHERE token = %(token)s FOR KEY SHARE),
     free AS (
         SELECT l.lane FROM outbox.lane l
          WHERE l.relay_id = %(relay)s AND l.token IS NULL
@@ -68,10 +72,25 @@ EXPIRED = """
      WHERE relay_id = %s AND expires_at < now() FOR UPDATE SKIP LOCKED
 """
 
+# A holder that is gone does not come back, since every token is drawn once. By lane and token,
+# because the lane may have found another holder since we saw it.
+FREE_ORPHANS = """
+    UPDATE outbox.lane l SET token = NULL
+      FROM (SELECT o.lane, o.token FROM outbox.lane o
+             WHERE o.relay_id = %(relay)s AND o.token IS NOT NULL
+               AND NOT EXISTS (SELECT 1 FROM outbox.holder h WHERE h.token = o.token)
+            OFFSET 0) o
+     WHERE l.relay_id = %(relay)s AND l.lane = o.lane AND l.token = o.token
+"""
+
 HELD = "SELECT lane FROM outbox.lane WHERE relay_id = %s AND token = %s ORDER BY lane"
 
 
-class Shares(NamedTuple):
+class Seen(NamedTuple):
+    """What the database says about a holder and the relay's lanes."""
+
+    is_holder: bool
+    held: list[int]
     holders: int
     free: int
 
@@ -89,40 +108,38 @@ class Lanes:
         self._owner = owner
         self._lease = lease
 
-    def join(self) -> int:
-        """Become a holder without lanes; the token."""
+    def join(self, token: int) -> None:
+        """Become a holder without lanes; repeating it changes nothing."""
         with translated():
-            row = self._conn.execute(JOIN, (self._relay, self._owner, self._lease)).fetchone()
-        assert row is not None
-        return int(row[0])
+            self._conn.execute(JOIN, (token, self._relay, self._owner, self._lease))
 
     def renew(self, token: int) -> bool:
         """Are we still a holder? If so, for another lease."""
         with translated():
             return self._conn.execute(RENEW, (self._lease, token)).rowcount == 1
 
-    def fence(self, token: int) -> int | None:
+    def fence(self, token: int, fresh: int) -> bool:
         """
-        Hold what we hold under another token, which is returned: a claim that may still be under
-        way under the old one has ended, or comes to nothing. None if we are no holder any more.
+        Hold what we hold under the fresh token: a statement that may still be under way under the
+        old one has ended, or comes to nothing. False if we are no holder any more. Repeating it,
+        because an answer was lost, changes nothing.
         """
-        draw, lanes, holder = FENCE
-        fresh: int | None = None
+        values = {"relay": self._relay, "token": token, "fresh": fresh}
         with translated(), self._conn.transaction():
-            row = self._conn.execute(draw).fetchone()
-            assert row is not None
-            values = {"relay": self._relay, "token": token, "fresh": row[0]}
-            self._conn.execute(lanes, values)
-            if not self._conn.execute(holder, values).rowcount:
-                raise Rollback
-            fresh = int(row[0])
-        return fresh
-
-    def shares(self) -> Shares:
-        with translated():
-            row = self._conn.execute(SHARES, {"relay": self._relay}).fetchone()
+            self._conn.execute(FENCE_LANES, values)
+            if self._conn.execute(FENCE_HOLDER, values).rowcount:
+                self._conn.execute(FENCE_LANES, values)
+                return True
+            row = self._conn.execute(IS_HOLDER, (fresh,)).fetchone()
         assert row is not None
-        return Shares(*row)
+        return bool(row[0])
+
+    def seen(self, token: int) -> Seen:
+        with translated():
+            values = {"relay": self._relay, "token": token}
+            row = self._conn.execute(SEEN, values).fetchone()
+        assert row is not None
+        return Seen(*row)
 
     def acquire(self, token: int, wanted: int) -> list[int]:
         """Up to so many free lanes; those that are ours now."""
@@ -140,6 +157,11 @@ class Lanes:
         """Stop being a holder. Only while nothing of our lanes is in flight."""
         with translated():
             self._conn.execute(LEAVE, (self._relay, token, token))
+
+    def free_orphans(self) -> int:
+        """Lanes whose holder is gone without having let go of them belong to nobody; how many."""
+        with translated():
+            return self._conn.execute(FREE_ORPHANS, {"relay": self._relay}).rowcount
 
     def expired(self) -> list[tuple[int, str]]:
         """Holders whose lease ran out, locked until the caller's transaction ends."""

@@ -4,18 +4,39 @@ Migrations: numbered SQL files, applied in order, each once, all in one transact
 Called by `cli` (`outbox-relay migrate`) and as an init container. Under an advisory lock of the
 transaction, so two at once are safe, also behind a pooler. A released file is never edited.
 
+Producers and relays queue up behind a lock that a migration waits for. So it waits for seconds
+only, then rolls back, lets them pass, and tries again.
+
 Old and new programs share a schema during every rollout, and after one that was taken back. So a
 program works on a newer schema, unless a migration says that it no longer serves it, in a line of
 its own: `-- serves programs from version N on`. That is kept with the record of the migration.
 """
 
 import hashlib
+import logging
+import random
 import re
+import time
+from datetime import timedelta
 from importlib import resources
 from typing import NamedTuple
 
-from outbox_relay.errors import SchemaMissing, SchemaOutdated, SchemaTooNew
+from psycopg import errors as pg
+
+from outbox_relay.contract.values import format_duration
+from outbox_relay.errors import SchemaMissing, SchemaOutdated, SchemaTooNew, StoreBusy
+from outbox_relay.store.blockers import blockers
 from outbox_relay.store.connection import Connection, connect, translated
+
+log = logging.getLogger("outbox.migrate")
+
+LOCK_TIMEOUT = timedelta(seconds=2)
+"""How long a migration waits for a table's lock, and so how long others queue up behind it. Above
+PostgreSQL's deadlock_timeout (1 s), after which it ends an autovacuum that is in the way."""
+PATIENCE = timedelta(minutes=5)
+"""How long it goes on trying."""
+FIRST_PAUSE, LONGEST_PAUSE = 1.0, 15.0
+"""Seconds between two tries; doubled each time."""
 
 
 class Migration(NamedTuple):
@@ -40,6 +61,9 @@ class MigrationReport(NamedTuple):
     applied: list[str]
 
 
+# lock_timeout counts for advisory locks as well: another migration may take long, and nobody queues
+# up behind us while we wait for it. Local, so that neither stays with a pooler's backend.
+SET_LOCK_TIMEOUT = "SELECT set_config('lock_timeout', %s::text, true)"  # milliseconds
 LOCK = "SELECT pg_advisory_xact_lock(hashtextextended('outbox.migrate', 0))"
 
 BOOK = """
@@ -68,28 +92,71 @@ def migrations() -> list[Migration]:
 KNOWN = max(m.version for m in migrations())
 
 
-def migrate(dsn: str) -> MigrationReport:
+def migrate(dsn: str, patience: timedelta = PATIENCE) -> MigrationReport:
     """Bring the schema to this program's version. Repeating it changes nothing."""
-    with connect(dsn, "outbox-migrate") as conn, translated(), conn.transaction():
+    until = time.monotonic() + patience.total_seconds()
+    pause = FIRST_PAUSE
+    with connect(dsn, "outbox-migrate") as conn, translated():
+        while True:
+            try:
+                with conn.transaction():
+                    _wait_for_others(conn, until)
+                    return _bring_up_to_date(conn)
+            except pg.LockNotAvailable as error:
+                _make_way(conn, pause * random.uniform(0.8, 1.2), until, error)
+                pause = min(LONGEST_PAUSE, 2 * pause)
+
+
+def _wait_for_others(conn: Connection, until: float) -> None:
+    """Other migrations, for as long as we have: nobody queues up behind us meanwhile."""
+    conn.execute(SET_LOCK_TIMEOUT, (max(1, round((until - time.monotonic()) * 1000)),))
+    try:
         conn.execute(LOCK)
-        found = installed(conn)
-        refuse_newer(conn, found)
-        if found >= KNOWN:
-            return MigrationReport(found, found, [])
-        if found == 0:
-            conn.execute(BOOK)
-        applied = []
-        for migration in migrations():
-            if migration.version <= found:
-                continue
-            conn.execute(migration.sql.encode())
-            conn.execute(
-                "INSERT INTO outbox.schema_version (version, name, checksum, serves)"
-                " VALUES (%s, %s, %s, %s)",
-                (migration.version, migration.name, migration.checksum, migration.serves),
-            )
-            applied.append(f"{migration.version:04}_{migration.name}")
-        return MigrationReport(found, KNOWN, applied)
+    except pg.LockNotAvailable as error:
+        raise StoreBusy(
+            "another `outbox-relay migrate` has been at work for as long as this one could wait; "
+            "run it again when that one has ended (pg_stat_activity shows it as outbox-migrate)"
+        ) from error
+
+
+def _bring_up_to_date(conn: Connection) -> MigrationReport:
+    found = installed(conn)
+    refuse_newer(conn, found)
+    if found >= KNOWN:
+        return MigrationReport(found, found, [])
+    conn.execute(SET_LOCK_TIMEOUT, (round(LOCK_TIMEOUT.total_seconds() * 1000),))
+    if found == 0:
+        conn.execute(BOOK)
+    applied = []
+    for migration in migrations():
+        if migration.version <= found:
+            continue
+        conn.execute(migration.sql.encode())
+        conn.execute(
+            "INSERT INTO outbox.schema_version (version, name, checksum, serves)"
+            " VALUES (%s, %s, %s, %s)",
+            (migration.version, migration.name, migration.checksum, migration.serves),
+        )
+        applied.append(f"{migration.version:04}_{migration.name}")
+    return MigrationReport(found, KNOWN, applied)
+
+
+def _make_way(conn: Connection, pause: float, until: float, error: Exception) -> None:
+    """Those who queued up behind us go first; or it is time to give up."""
+    seen = "; ".join(map(str, blockers(conn))) or "nobody any more"
+    if time.monotonic() + pause > until:
+        raise StoreBusy(
+            f"the migration did not get a lock on the outbox's tables; nothing was changed. "
+            f"In the way: {seen}. End that transaction, or wait for it, and run `outbox-relay "
+            "migrate` again; --wait makes it try for longer"
+        ) from error
+    log.warning(
+        "a lock that the migration needs was not free within %s: nothing was changed, and it is "
+        "tried again in %.1f s. In the way: %s",
+        *(format_duration(LOCK_TIMEOUT), pause, seen),
+        extra={"happening": "migration_waits"},
+    )
+    time.sleep(pause)
 
 
 def installed(conn: Connection) -> int:

@@ -69,7 +69,7 @@ CLAIM = """
     UPDATE outbox.delivery d SET
            state = 'CLAIMED', hold = 'NONE', available_at = least(d.available_at, now()),
            claimed_at = now(), claimed_by = %(actor)s, lease_until = now(),
-           claim_token = nextval('outbox.token_seq')
+           claim_token = 0
      WHERE d.relay_id = %(relay_id)s AND d.seq = %(seq)s AND d.state = 'PENDING'
 """
 BURY = """
@@ -102,6 +102,8 @@ SKIP = """
      WHERE d.relay_id = %(relay_id)s AND d.seq = %(seq)s AND d.state = 'DEAD' AND d.hold = 'DEAD'
 """
 
+# What waited behind it does so no longer.
+RELEASE = "SELECT outbox.release_behind(%(relay_id)s, ARRAY[%(seq)s::bigint])"
 
 AT_ONCE = timedelta()
 
@@ -140,7 +142,7 @@ def judge_death(target: Target, reason: str, hold_key: bool) -> Plan:
     error = Error.of(ErrorClass.OPERATOR, "DECLARED_DEAD", reason)
     keyed = target.ordered and target.ordering_key is not None
     plan = Plan(
-        statements=[CLAIM, BURY],
+        statements=[CLAIM, BURY, RELEASE],
         values={
             "hold": (Hold.DEAD if hold_key and keyed else Hold.NONE).value,
             "error": Jsonb({"class": error.kind.value, "code": error.code, "text": error.text}),
@@ -192,7 +194,7 @@ def judge_skip(target: Target) -> Plan:
     if target.hold is not Hold.DEAD:
         return Plan(unchanged="it is DEAD and blocks nothing")
     return Plan(
-        statements=[SKIP],
+        statements=[SKIP, RELEASE],
         detail=f"stays DEAD; its key {target.ordering_key!r} goes on",
         warnings=["later events of its key are published without it: a gap for their consumers"],
     )

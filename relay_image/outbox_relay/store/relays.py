@@ -5,6 +5,8 @@ Called by `worker.relay` at the start and by `worker.keeper` from time to time.
 """
 
 import logging
+from collections.abc import Mapping
+from typing import Any, NamedTuple
 
 from outbox_relay.contract.settings import RelaySettings
 from outbox_relay.store.connection import Connection, translated
@@ -19,14 +21,28 @@ PATIENTLY = "SET LOCAL statement_timeout = 0"
 
 REGISTER = "SELECT outbox.register_relay(%s, %s, %s, %s, %s)"
 
+# One that was retired keeps its id, under another name.
+REGISTERED = """
+    SELECT EXISTS (SELECT 1 FROM outbox.relay
+                    WHERE id = %s AND (name = %s OR retirement IS NOT NULL))
+"""
+
 ROUTE = "SELECT outbox.route_unmatched(%s)"
+
+REGISTERED_AS = "SELECT id, version FROM outbox.relay WHERE id = %s"
 
 RELAY_ID = "SELECT id FROM outbox.relay WHERE name = %s"
 
 
-def register(conn: Connection, settings: RelaySettings) -> int:
-    """Make the subscription known; from its commit on, every matching event is ours too."""
-    wants = settings.subscription
+class Registered(NamedTuple):
+    id: int
+    version: int
+    """Grows with every registration that changes something, of whichever relay."""
+
+
+def register(conn: Connection, settings: RelaySettings) -> Registered:
+    """Make the subscription known; the matching events of statements that begin after its commit
+    are ours too. Of those that are under way only what no other relay wants: docs/relays.md."""
     with translated(), conn.transaction():
         known = conn.execute(ORDERING, (settings.name,)).fetchone()
         if known is not None and known[0] != settings.ordering:
@@ -38,18 +54,40 @@ def register(conn: Connection, settings: RelaySettings) -> int:
                 extra={"happening": "ordering_changes"},
             )
         conn.execute(PATIENTLY)
-        row = conn.execute(
-            REGISTER,
-            (
-                settings.name,
-                list(wants.event_types),
-                None if wants.tenants is None else list(wants.tenants),
-                settings.ordering,
-                settings.polling.notify,
-            ),
-        ).fetchone()
+        relay = conn.execute(REGISTER, _registration(settings)).fetchone()
+        row = conn.execute(REGISTERED_AS, relay).fetchone()
     assert row is not None
-    return int(row[0])
+    return Registered(*row)
+
+
+def agrees(registered: Mapping[str, Any], settings: RelaySettings) -> bool:
+    """Is what is registered what these settings ask for?"""
+    return _registration(settings) == (
+        registered["name"],
+        registered["event_types"],
+        registered["tenants"],
+        registered["ordering"],
+        registered["notify"],
+    )
+
+
+def _registration(settings: RelaySettings) -> tuple[object, ...]:
+    wants = settings.subscription
+    return (
+        settings.name,
+        list(wants.event_types),
+        None if wants.tenants is None else list(wants.tenants),
+        settings.ordering,
+        settings.polling.notify,
+    )
+
+
+def is_registered(conn: Connection, relay: int, name: str) -> bool:
+    """Has the relay of this name this id? Not in a database that was restored, perhaps."""
+    with translated():
+        row = conn.execute(REGISTERED, (relay, name)).fetchone()
+    assert row is not None
+    return bool(row[0])
 
 
 def relay_id(conn: Connection, name: str) -> int | None:

@@ -247,12 +247,24 @@ def set_pace(conn: Connection, replay_id: str, pace: float) -> None:
         conn.execute(SET_PACE, {"id": replay_id, "pace": pace})
 
 
+FORGET = "SELECT outbox.forget_plans(%s)"
+CHUNKS_AT_ONCE = 100
+"""At most 4 MB of plan per transaction, so that the end of a large replay is no burst."""
+
 FINISHED = "UPDATE outbox.replay SET finished_at = now(), stopped_at = NULL WHERE id = %(id)s"
 STOPPED = "UPDATE outbox.replay SET stopped_at = now() WHERE id = %(id)s"
 
 
 def finish(conn: Connection, replay_id: str) -> None:
-    """All is done, and from now on so for good. Refused while something is left."""
+    """All is done, and from now on so for good. Refused while something is left. Its plan goes, and
+    those of others that are over and whose driver died before it came to that."""
+    _finish(conn, replay_id)
+    with translated():
+        while (row := conn.execute(FORGET, (CHUNKS_AT_ONCE,)).fetchone()) and row[0]:
+            pass
+
+
+def _finish(conn: Connection, replay_id: str) -> None:
     with translated(), conn.transaction():
         (found,) = fetch(conn, LOCK, {"id": replay_id})
         if found["finished_at"] is not None:

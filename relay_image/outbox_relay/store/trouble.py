@@ -31,7 +31,7 @@ DEAD = f"""
      ORDER BY d.seq DESC LIMIT %(most)s
 """  # noqa: S608 - constants only
 GROUP_BY = {
-    "error": ("relay", "class", "code", "text"),
+    "error": ("relay", "class", "code", "kind"),
     "type": ("relay", "event_type"),
     "tenant": ("relay", "tenant_id"),
     "key": ("relay", "ordering_key"),
@@ -70,14 +70,16 @@ def dead_groups(
     tenant: str | None = None,
     most: int = MOST,
 ) -> DeadGroups:
-    """The largest group first. Numbers and ids in an error's text do not make it another error."""
+    """The largest group first. Numbers and ids in an error's text do not make it another error;
+    the text that is shown is that of the newest."""
     fields = GROUP_BY[by]
     rows = fetch(conn, DEAD, {**the_relays(conn, relay), "tenant": tenant, "most": most})
     groups: dict[tuple[object, ...], Group] = {}
     for row in rows:
-        row["text"] = fingerprint(row["text"] or "")
+        row["kind"] = fingerprint(row["text"] or "")
         key = tuple(row[f] for f in fields)
-        groups.setdefault(key, Group({f: row[f] for f in fields})).add(row)
+        shown = ["text" if f == "kind" else f for f in fields]
+        groups.setdefault(key, Group({f: row[f] for f in shown})).add(row)
     return DeadGroups(sorted(groups.values(), key=lambda g: -g.count), len(rows) < most)
 
 

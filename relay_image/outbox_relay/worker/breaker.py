@@ -2,8 +2,9 @@
 The circuit breaker: an outage of the broker is not a failure of the events.
 
 While it is open nothing is claimed, so no event's budget is spent and nothing goes to DEAD, however
-long the outage lasts. The broker is probed at a growing pause; when it answers, one small batch
-goes first, and only its success lets everything through.
+long the outage lasts. Only a probe opens it: a batch in which nothing arrived may have been for one
+sick topic. The broker is then probed at a growing pause; when it answers, one small batch goes
+first, and if that is acknowledged, or refused, or the broker answers still, everything goes on.
 """
 
 import threading
@@ -15,6 +16,8 @@ from outbox_relay.model.attempt import Acked, ErrorClass, Outcome, Refused
 
 TRIAL = 20
 """Events in the batch that goes first."""
+LONGEST_PROBE = 30.0
+"""Seconds after which nobody waits for another's probe any more."""
 
 
 class BreakerState(StrEnum):
@@ -33,10 +36,12 @@ class Breaker:
         self._shortest = shortest
         self._longest = longest
         self._lock = threading.Lock()
+        self._answered = threading.Condition(self._lock)
         self._state = BreakerState.CLOSED
         self._pause = shortest
         self._probe_at = 0.0
         self._trying = False
+        self._in_doubt = False
         self.reason = ""
         self.cause = Reason.BROKER_UNREACHABLE
 
@@ -45,14 +50,30 @@ class Breaker:
         return self._state
 
     def allowance(self, limit: int) -> int:
-        """How many events may be claimed now; 0: none."""
+        """How many events may be claimed now; 0: none, also while it is in doubt."""
         with self._lock:
+            if self._in_doubt:
+                return 0
             if self._state is BreakerState.CLOSED:
                 return limit
             if self._state is BreakerState.TRIAL and not self._trying:
                 self._trying = True
                 return min(limit, TRIAL)
             return 0
+
+    def doubts(self, outcomes: Sequence[Outcome]) -> bool:
+        """Nothing arrived, and it may be the broker's fault: only a probe can tell."""
+        return self._state is not BreakerState.OPEN and _is_outage(outcomes)
+
+    def is_mine_to_probe(self) -> bool:
+        """Whether the caller is to probe the broker now and say `probed`. One does at a time, and
+        the others wait here for its answer."""
+        with self._lock:
+            if not self._in_doubt:
+                self._in_doubt = True
+                return True
+            self._answered.wait_for(lambda: not self._in_doubt, LONGEST_PROBE)
+            return False
 
     def next_probe(self) -> float | None:
         """Seconds until the broker should be probed; None while it need not be."""
@@ -62,15 +83,22 @@ class Breaker:
             return max(0.0, self._probe_at - self._clock())
 
     def probed(self, failure: str | None, cause: Reason = Reason.BROKER_UNREACHABLE) -> None:
+        """What a probe said: one that was asked for by `doubts`, or one while it is open."""
         with self._lock:
-            if self._state is not BreakerState.OPEN:
+            in_doubt, self._in_doubt = self._in_doubt, False
+            self._answered.notify_all()
+            if self._state is not BreakerState.OPEN and not in_doubt:
                 return
-            if failure is None:
+            if failure is not None:
+                self.reason, self.cause = failure, cause
+                if self._state is not BreakerState.CLOSED:
+                    self._pause = min(self._longest, self._pause * 2)
+                self._state = BreakerState.OPEN
+                self._probe_at = self._clock() + self._pause
+            elif self._state is BreakerState.OPEN:
                 self._state, self._trying = BreakerState.TRIAL, False
             else:
-                self.reason, self.cause = failure, cause
-                self._pause = min(self._longest, self._pause * 2)
-                self._probe_at = self._clock() + self._pause
+                self._close()
 
     def saw(self, outcomes: Sequence[Outcome]) -> bool:
         """What became of a batch; True if the breaker changed its state."""
@@ -79,19 +107,12 @@ class Breaker:
             self._trying = False
             if any(isinstance(o, Acked) for o in outcomes):
                 self._close()
-            else:
-                errors = [o.error for o in outcomes if isinstance(o, Refused)]
-                if errors and all(e.kind is ErrorClass.OUTAGE for e in errors):
-                    self._state, self.reason = (
-                        BreakerState.OPEN,
-                        f"{errors[0].code}: {errors[0].text}",
-                    )
-                    self.cause = Reason.BROKER_UNREACHABLE  # the next probe may know better
-                    if was is not BreakerState.CLOSED:  # it answers probes and takes nothing
-                        self._pause = min(self._longest, self._pause * 2)
-                    self._probe_at = self._clock() + self._pause
-                elif errors and was is BreakerState.TRIAL:
-                    self._close()  # it answers, if only with a refusal
+            elif (
+                was is BreakerState.TRIAL
+                and any(isinstance(o, Refused) for o in outcomes)
+                and not _is_outage(outcomes)
+            ):
+                self._close()  # it answers, if only with a refusal
             return self._state is not was
 
     def _close(self) -> None:
@@ -101,3 +122,12 @@ class Breaker:
         """The trial did not happen: nothing was claimed. The next claim may be the trial."""
         with self._lock:
             self._trying = False
+
+
+def _is_outage(outcomes: Sequence[Outcome]) -> bool:
+    """Nothing arrived, and nothing was refused by anybody; what one destination did not take says
+    nothing about the broker."""
+    if any(isinstance(o, Acked) for o in outcomes):
+        return False
+    kinds = {o.error.kind for o in outcomes if isinstance(o, Refused)} - {ErrorClass.DESTINATION}
+    return kinds == {ErrorClass.OUTAGE}

@@ -1,5 +1,6 @@
 """What the threads of a relay process share."""
 
+import logging
 import threading
 import time
 from collections.abc import Callable, Sequence
@@ -11,25 +12,59 @@ from outbox_relay.model.retry import Retry
 from outbox_relay.observe.health import Health
 from outbox_relay.observe.metrics import Metrics
 from outbox_relay.publishers.protocol import Publisher
+from outbox_relay.store import relays
 from outbox_relay.store.connection import Connection, connect, relay_application
+from outbox_relay.store.migrate import require_current
 from outbox_relay.worker.breaker import Breaker
 from outbox_relay.worker.polling import Crew
 
+log = logging.getLogger("outbox.relay")
+
 
 class InFlight:
-    """The claims that are being published, so that the keeper can renew them."""
+    """
+    The claims of this process by their tokens: those that are being published, so that the keeper
+    can renew them, and those that may have been made although nobody told us, so that it can give
+    them back.
+    """
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._claims: dict[int, tuple[Sequence[int], float]] = {}
+        self._asked: set[int] = set()
+        self._in_doubt: dict[int, float] = {}
+
+    def ask(self, token: int) -> None:
+        """Before a claim is sent."""
+        with self._lock:
+            self._asked.add(token)
 
     def add(self, token: int, seqs: Sequence[int], renewed_at: float) -> None:
         with self._lock:
+            self._asked.discard(token)
             self._claims[token] = (seqs, renewed_at)
 
     def remove(self, token: int) -> None:
         with self._lock:
+            self._asked.discard(token)
             self._claims.pop(token, None)
+            self._in_doubt.pop(token, None)
+
+    def doubt(self, token: int, until: float) -> None:
+        """It was asked for, and the connection was lost; until then it may still come true."""
+        with self._lock:
+            self._asked.discard(token)
+            self._in_doubt[token] = until
+
+    def in_doubt(self, now: float) -> list[int]:
+        with self._lock:
+            self._in_doubt = {t: until for t, until in self._in_doubt.items() if until > now}
+            return list(self._in_doubt)
+
+    def tokens(self) -> frozenset[int]:
+        """All under which something of ours may be claimed."""
+        with self._lock:
+            return frozenset((*self._claims, *self._asked, *self._in_doubt))
 
     def older_than(self, when: float) -> dict[int, Sequence[int]]:
         with self._lock:
@@ -53,9 +88,12 @@ class Context:
     metrics: Metrics
     in_flight: InFlight = field(default_factory=InFlight)
     stopping: threading.Event = field(default_factory=threading.Event)
+    version: int = 0
+    """Of our registration."""
     floor: int = 0
     """Below this seq nothing of an unordered relay is in line: counting need not look there."""
     clock: Callable[[], float] = time.monotonic
+    _registering: threading.Lock = field(default_factory=threading.Lock)
 
     @property
     def ordered(self) -> bool:
@@ -68,7 +106,7 @@ class Context:
     def open_connection(self, purpose: str) -> Connection:
         store = self.settings.store
         try:
-            return connect(
+            conn = connect(
                 store.dsn.read("store.dsn"),
                 relay_application(self.settings.name, purpose),
                 store.connect_timeout.total_seconds(),
@@ -79,3 +117,27 @@ class Context:
                 raise
             # It was right when we started: a secret is being changed, and will be right again.
             raise StoreUnavailable(str(error)) from error
+        try:
+            if self.relay and not relays.is_registered(conn, self.relay, self.settings.name):
+                self.register_again(conn)
+        except BaseException:
+            conn.close()
+            raise
+        return conn
+
+    def register(self, conn: Connection) -> None:
+        require_current(conn)
+        self.relay, self.version = relays.register(conn, self.settings)
+
+    def register_again(self, conn: Connection) -> None:
+        """It is another database than the one where we registered, or an older state of it."""
+        with self._registering:
+            if relays.is_registered(conn, self.relay, self.settings.name):
+                return  # another thread was faster
+            log.warning(
+                "this database does not know relay %s by its id: it was restored, or is another "
+                "one; registering again",
+                self.settings.name,
+                extra={"happening": "registered_again"},
+            )
+            self.register(conn)

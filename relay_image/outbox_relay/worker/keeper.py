@@ -7,13 +7,16 @@ offers events to relays that registered late. Busy or idle it costs a handful of
 
 import logging
 import threading
+from collections.abc import Mapping
+from typing import Any
 
 from outbox_relay.contract.reasons import Reason
 from outbox_relay.errors import StoreError
+from outbox_relay.store import relays
 from outbox_relay.store.connection import Connection
 from outbox_relay.store.deliveries import Deliveries
-from outbox_relay.store.lanes import Lanes
-from outbox_relay.store.relays import route_unmatched
+from outbox_relay.store.lanes import Lanes, Seen
+from outbox_relay.store.tokens import fresh_token
 from outbox_relay.worker.context import Context
 from outbox_relay.worker.reaper import Reaper
 
@@ -23,6 +26,10 @@ BALANCE_EVERY = 1.0
 ROUTE_CHUNK = 5000
 """Some 50 ms: between two of them leases are renewed."""
 RELANE_CHUNK = 5000
+SWEEP_CHUNK = 2000
+"""Keys; some 20 ms."""
+ROLLOUT = 600.0
+"""Seconds that processes with old and with new settings may run side by side."""
 SHORTEST_REAP = 0.5
 IDLE_CHORES = 30.0
 RETIRED = (
@@ -38,47 +45,62 @@ class Keeper:
         self._lease = context.settings.lease.total_seconds()
         self._due = {"renew": 0.0, "balance": 0.0, "chores": 0.0}
         self._routing = False  # there is more to route than fitted into one step
+        self._sweeping: int | None = None  # the key that the sweep has come to
         self._hungry = False  # fewer lanes than our share: somebody is about to let go of some
+        self._differs_since: float | None = None  # that which is registered from what we are
+        self._joining: int | None = None  # a token that we may hold already
+        self._moving = False  # lanes may have come or gone, and nobody told us
 
     def run(self, until: threading.Event) -> None:
         """Until the workers are done: their claims are renewed while they drain."""
+        health = self._context.health
         while not until.is_set():
             try:
                 self._round()
             except StoreError as error:
-                self._context.health.trouble("store", error)
+                health.trouble("keeper", error)
                 self._routing = False
                 self.close()
+            else:
+                health.well("keeper")
             until.wait(self._nap())
 
     def join(self) -> None:
         """An ordered relay takes part from here on."""
-        context = self._context
-        if context.ordered:
-            context.crew.become(self._lanes().join())
+        if self._context.ordered:
+            self._join()
             self._balance()
 
     def leave(self) -> None:
         """Nothing is in flight any more: let the others have our lanes at once."""
         crew = self._context.crew
-        if crew.holder is not None:
+        if crew.holder is None:
+            return
+        try:
             self._lanes().leave(crew.holder)
-            crew.become(None)
+        except StoreError:  # an old connection may have died unnoticed: once more, on a new one
+            self.close()
+            self._lanes().leave(crew.holder)
+        crew.become(None)
 
     def close(self) -> None:
+        """Whatever a new connection reaches, it may have changed since: look at it all again."""
+        self._due = dict.fromkeys(self._due, 0.0)
         if self._conn is not None:
             self._conn.close()
             self._conn = None
 
     def _nap(self) -> float:
-        if self._routing or not self._due["chores"]:
+        if self._routing or (self._conn is not None and not self._due["chores"]):
             return 0.0
         step = BALANCE_EVERY if self._is_lively() else self._lease / 6
         return min(step, self._lease / 6, IDLE_CHORES)
 
     def _is_lively(self) -> bool:
         """Is it worth a look every second whether lanes should move?"""
-        return self._context.ordered and (self._hungry or self._context.crew.is_busy)
+        return self._context.ordered and (
+            self._hungry or self._sweeping is not None or self._context.crew.is_busy
+        )
 
     def _round(self) -> None:
         context = self._context
@@ -88,23 +110,31 @@ class Keeper:
             kept = self._deliveries().renew(token, seqs)
             context.in_flight.renewed(token, now)
             context.metrics.renewed.inc(kept)
-        if context.ordered and now >= self._due["renew"]:
-            self._due["renew"] = now + third
-            self._renew_lanes()
-        if context.ordered and not context.stopping.is_set() and now >= self._due["balance"]:
-            self._balance()
-            self._due["balance"] = now + (BALANCE_EVERY if self._is_lively() else third)
+        for token in context.in_flight.in_doubt(now):
+            if self._deliveries().recover(token):
+                context.in_flight.remove(token)
+        if context.ordered:
+            self._keep_lanes(now)
         if now >= self._due["chores"]:
             self._due["chores"] = now + max(SHORTEST_REAP, min(self._lease / 2, IDLE_CHORES))
             self._chores()
         elif self._routing:
             self._route()
+        if self._sweeping is not None:
+            self._sweep()
 
     def _chores(self) -> None:
         context = self._context
         found = self._deliveries().chores(context.ordered)
-        if found.retired:
+        known = found.registration
+        if known is not None and known["retirement"] is not None:
             context.health.trouble("relay", RETIRED, Reason.RELAY_RETIRED)
+        elif known is None or known["name"] != context.settings.name:
+            # Behind a pooler the database may change without a word.
+            context.register_again(self._connection())
+            return
+        else:
+            self._compare(known)
         if found.overdue_claims or found.expired_holders:
             report = Reaper(self._connection(), context.relay, context.settings).reap()
             context.metrics.reaped.inc(report.reaped)
@@ -116,47 +146,137 @@ class Keeper:
             context.crew.hint()
         if found.unmatched_events:
             self._route()
+        if found.parked_events and self._sweeping is None:
+            self._sweep()
+
+    def _compare(self, known: Mapping[str, Any]) -> None:
+        """What is registered is from before us: it came with a backup. Or others registered since:
+        in a rollout theirs are the newer settings, or those of an old process that was restarted.
+        What still stands when a rollout has had its time was left by somebody who is gone."""
+        context, now = self._context, self._context.clock()
+        if relays.agrees(known, context.settings):
+            self._differs_since = None
+        elif known["version"] < context.version:
+            context.register(self._connection())
+        elif self._differs_since is None:
+            self._differs_since = now
+            log.warning(
+                "another subscription or ordering is registered for relay %s than this process was "
+                "started with; if it stays so, ours is registered again",
+                context.settings.name,
+                extra={"happening": "registration_differs"},
+            )
+        elif now - self._differs_since > ROLLOUT:
+            self._differs_since = None
+            context.register(self._connection())
 
     def _route(self) -> None:
         """One step: with many events that nobody wants there are many, and leases do not wait."""
         context = self._context
-        looked_at = route_unmatched(self._connection(), ROUTE_CHUNK)
+        looked_at = relays.route_unmatched(self._connection(), ROUTE_CHUNK)
         self._routing = looked_at == ROUTE_CHUNK and not context.stopping.is_set()
         if not self._routing:
             context.crew.hint()
 
-    def _renew_lanes(self) -> None:
-        with self._context.crew.steady() as holder:
-            if holder is None or self._lanes().renew(holder):
-                return
-        # We were silent for longer than the lease, and others have what was ours.
+    def _sweep(self) -> None:
+        """One step. Whoever frees a key lets it go on: this is for the case that nobody did."""
+        self._sweeping = self._deliveries().sweep_keys(
+            self._context.crew.lanes, self._sweeping, SWEEP_CHUNK
+        )
+
+    # Lanes ----------------------------------------------------------------------------------
+
+    def _keep_lanes(self, now: float) -> None:
+        third = self._lease / 3
+        if now >= self._due["renew"]:
+            self._renew_lanes()
+            self._due["renew"] = now + third
+        if not self._context.stopping.is_set() and now >= self._due["balance"]:
+            self._balance()
+            self._due["balance"] = now + (BALANCE_EVERY if self._is_lively() else third)
+
+    def _join(self) -> None:
+        context = self._context
+        if not relays.is_registered(self._connection(), context.relay, context.settings.name):
+            context.register_again(self._connection())
+        if self._joining is None:
+            self._joining = fresh_token()
+        self._lanes().join(self._joining)
+        context.crew.become(self._joining)
+        self._joining = None
+
+    def _rejoin(self) -> None:
+        """We were silent for longer than the lease, and others have what was ours."""
         log.warning("our lanes were taken over; starting again", extra={"happening": "lanes_lost"})
-        self.join()
+        self._join()
+
+    def _renew_lanes(self) -> None:
+        self._be_sure()
+        with self._context.crew.steady() as holder:
+            is_holder = holder is not None and self._lanes().renew(holder)
+        if not is_holder:
+            self._rejoin()
+
+    def _be_sure(self) -> None:
+        """Lanes, or the token itself, may have changed by a statement whose answer was lost, and
+        which may still be under way: shut it out. What we hold then is read by `_balance`."""
+        crew = self._context.crew
+        holder = crew.holder
+        if holder is None or not (self._moving or crew.is_in_doubt):
+            return
+        if crew.fenced(holder, self._lanes().fence) is None:
+            self._rejoin()
+        self._moving = False
 
     def _balance(self) -> None:
+        self._be_sure()
         context = self._context
-        if context.crew.holder is None:
+        crew, lanes = context.crew, self._lanes()
+        with crew.steady() as holder:
+            if holder is None:
+                return
+            seen = lanes.seen(holder)
+            if seen.is_holder:
+                self._agree(seen)
+                wanted = seen.fair - len(crew.lanes)
+                if wanted > 0 and seen.free:
+                    self._moving = True
+                    won = lanes.acquire(holder, wanted)
+                    self._moving = False
+                    crew.add(won)
+        if not seen.is_holder:
+            self._rejoin()
+            self._hungry = True
             return
-        lanes = self._lanes()
-        shares = lanes.shares()
-        mine = context.crew.lanes
-        if len(mine) < shares.fair and shares.free:
-            with context.crew.steady() as holder:
-                assert holder is not None
-                won = lanes.acquire(holder, shares.fair - len(mine))
-                context.crew.add(won)
-            if won:
-                context.crew.hint()
-        elif len(mine) > shares.fair:
-            surplus = mine[shares.fair :]
-            if context.crew.remove(surplus, timeout=self._lease / 6):
-                with context.crew.steady() as holder:
-                    assert holder is not None
+        if surplus := crew.lanes[seen.fair :]:
+            self._let_go(lanes, surplus)
+        self._hungry = len(crew.lanes) < seen.fair
+        context.metrics.lanes.set(len(crew.lanes))
+
+    def _agree(self, seen: Seen) -> None:
+        """What we remember is a guess; the database knows which lanes are ours."""
+        crew = self._context.crew
+        if unknown := set(seen.held).difference(crew.lanes):
+            crew.add(unknown)
+        if gone := set(crew.lanes).difference(seen.held):
+            log.warning(
+                "%d lanes are not ours any more: they were changed by hand, or the database was "
+                "restored",
+                len(gone),
+                extra={"happening": "lanes_lost"},
+            )
+            crew.remove(gone, timeout=0.0)
+
+    def _let_go(self, lanes: Lanes, surplus: tuple[int, ...]) -> None:
+        crew = self._context.crew
+        if crew.remove(surplus, timeout=self._lease / 6):
+            with crew.steady() as holder:
+                if holder is not None:
+                    self._moving = True
                     lanes.let_go(holder, surplus)
-            else:  # still in flight: ours until a later round
-                context.crew.add(surplus)
-        self._hungry = len(context.crew.lanes) < shares.fair
-        context.metrics.lanes.set(len(context.crew.lanes))
+                    self._moving = False
+        else:  # still in flight: ours until a later round
+            crew.add(surplus)
 
     def _connection(self) -> Connection:
         if self._conn is None:
@@ -164,8 +284,10 @@ class Keeper:
         return self._conn
 
     def _deliveries(self) -> Deliveries:
-        settings = self._context.settings
-        return Deliveries(self._connection(), self._context.relay, settings.owner, settings.lease)
+        context, settings = self._context, self._context.settings
+        return Deliveries(
+            self._connection(), context.relay, settings.name, settings.owner, settings.lease
+        )
 
     def _lanes(self) -> Lanes:
         settings = self._context.settings

@@ -12,6 +12,7 @@ from datetime import timedelta
 
 from outbox_relay.model.attempt import Outcome, Unsent
 from outbox_relay.model.event import Claim
+from outbox_relay.publishers.parking import Parked
 from outbox_relay.worker.context import Context
 from outbox_relay.worker.reporting import Reporter
 
@@ -29,6 +30,12 @@ class Nowhere:
 
     def route(self, claim: Claim) -> None:
         return None
+
+    def blame(self, batch: Sequence[Claim], outcomes: Sequence[Outcome]) -> Sequence[Outcome]:
+        return outcomes
+
+    def parked(self) -> Sequence[Parked]:
+        return ()
 
     def probe(self) -> None:
         pass

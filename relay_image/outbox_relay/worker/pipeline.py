@@ -10,6 +10,7 @@ import logging
 import random
 import time
 from collections.abc import Sequence
+from typing import NamedTuple
 
 from outbox_relay.contract.reasons import Reason, reason_of
 from outbox_relay.errors import StoreError
@@ -21,6 +22,7 @@ from outbox_relay.model.retry import judge
 from outbox_relay.store.connection import Connection
 from outbox_relay.store.deliveries import Deliveries, Finished, Turn, Wanted
 from outbox_relay.store.lanes import Lanes
+from outbox_relay.store.tokens import fresh_token
 from outbox_relay.worker.breaker import BreakerState
 from outbox_relay.worker.context import Context
 from outbox_relay.worker.polling import Pace, Share
@@ -28,8 +30,14 @@ from outbox_relay.worker.watermark import Watermark
 
 log = logging.getLogger("outbox.relay")
 
-RELEASE_EVERY = 0.05
 LOGGED_IDS = 20
+
+
+class Doubt(NamedTuple):
+    """A claim that was sent and not answered: it may have been made, or may be made even now."""
+
+    token: int
+    holder: int | None
 
 
 class Worker:
@@ -41,21 +49,20 @@ class Worker:
         self._pace = Pace(
             polling.shortest.total_seconds(), polling.longest.total_seconds(), context.clock
         )
-        self._watermark = Watermark(context.clock, context.ordered)
+        self._watermark = self._new_watermark()
         self._done: Finished | None = None
         self._share = Share((), None)
         self._looked_into: tuple[int, ...] = ()
         self._busy_lanes = 1
         self._turns = 0
-        self._released_at = 0.0
         self._retry_in = 0.1
         self._turned_at = 0.0
-        self._in_doubt: Share | None = None  # where we may have claims that we do not know of
+        self._in_doubt: Doubt | None = None
 
     def run(self) -> None:
         """Until the process stops; then what is in flight is finished and written down."""
         context = self._context
-        while not (context.stopping.is_set() and self._done is None):
+        while not (context.stopping.is_set() and self._done is None and self._in_doubt is None):
             try:
                 self._cycle()
                 self._retry_in = 0.1
@@ -75,24 +82,17 @@ class Worker:
             if not stopping:
                 self._wait_for_broker()
             return
-        self._share = context.crew.share(self._index)
-        if self._share.lanes != self._looked_into:
-            self._looked_into = self._share.lanes
-            self._watermark.reset()
-        if not self._share.lanes:
-            if self._done is not None:
-                self._turn(None)
-            context.breaker.found_nothing()
-            context.crew.wait_for_lanes(self._index, self._pace.pause())
-            return
         try:
-            batch = self._claim(limit)
-        except StoreError:
-            context.breaker.found_nothing()
+            batch = self._next_batch(limit)
+        except BaseException:
+            context.breaker.found_nothing()  # whoever was allowed a trial and has none, says so
             raise
         if not batch:
             context.breaker.found_nothing()
-            context.crew.rest(self._index, self._pace.pause())
+            if self._share.lanes:
+                context.crew.rest(self._index, self._pace.pause())
+            else:
+                context.crew.wait_for_lanes(self._index, self._pace.pause())
             return
         self._pace.found()
         if 2 * len(batch) >= limit:  # in order, or of large events, a batch may not be full
@@ -103,6 +103,17 @@ class Worker:
 
     # Claim and finalise ---------------------------------------------------------------------
 
+    def _next_batch(self, limit: int) -> list[Claim]:
+        self._share = self._context.crew.share(self._index)
+        if self._share.lanes != self._looked_into:
+            self._looked_into = self._share.lanes
+            self._watermark.reset()
+        if self._share.lanes:
+            return self._claim(limit)
+        if self._done is not None:
+            self._turn(None)
+        return []
+
     def _claim(self, limit: int) -> list[Claim]:
         context = self._context
         floor = self._watermark.floor()
@@ -111,22 +122,23 @@ class Worker:
         self._turns += 1
         now = context.clock()
         wanted = Wanted(
+            token=fresh_token(),
             limit=limit,
             lanes=self._share.lanes,
             floor=floor,
+            server=self._watermark.server,
             suspects=self._turns % 2 == 0,
             lane_limit=max(1, -(-limit // self._busy_lanes)),
             mark=self._watermark.wants_mark,
-            release=context.ordered and now - self._released_at >= RELEASE_EVERY,
         )
-        if wanted.release:
-            self._released_at = now
         turn = self._turn(wanted)
         claims = turn.claims
         first = claims[0].line_from if claims else None
-        self._watermark.saw(floor, first, turn.mark, context.clock() - now)
-        if not context.ordered:
-            context.floor = max(context.floor, self._watermark.safe)
+        # Where there are suspects, nobody looked at the line.
+        looked = not (wanted.suspects and claims and first is None)
+        self._watermark.saw(floor, first, turn.mark, context.clock() - now, looked)
+        if not context.ordered and self._index == 0:  # the one who always looks
+            context.floor = self._watermark.safe
         self._busy_lanes = max(1, len({c.lane for c in claims}))
         return claims
 
@@ -135,10 +147,16 @@ class Worker:
         context = self._context
         start = context.clock()
         deliveries = self._deliveries()
-        if wanted is not None and context.ordered:
-            self._in_doubt = self._share
+        if wanted is not None:
+            context.in_flight.ask(wanted.token)
+            self._in_doubt = Doubt(wanted.token, self._share.holder)
         self._turned_at = context.clock()
-        turn = deliveries.turn(self._done, wanted, self._share.holder)
+        try:
+            turn = deliveries.turn(self._done, wanted, self._share.holder)
+        except StoreError:
+            if self._done is not None:
+                self._done = self._done._replace(again=True)
+            raise
         self._in_doubt = None
         context.crew.settled(self._index, self._share if wanted else Share((), None))
         if self._done is not None:
@@ -155,23 +173,26 @@ class Worker:
         if turn.claims:
             context.metrics.batch.observe(len(turn.claims))
             context.in_flight.add(turn.claims[0].token, [c.seq for c in turn.claims], start)
+        elif wanted is not None:
+            context.in_flight.remove(wanted.token)
         context.metrics.stage.labels("store").observe(context.clock() - start)
         return turn
 
-    def _recover(self, share: Share) -> None:
-        """The connection was lost while we claimed: what we claimed, we do not know. Before
-        anything else is done with those lanes, it is given back. The backend may not have noticed,
-        and claim even now: so first it is shut out."""
-        assert share.holder is not None
-        done = self._done
-        known = [] if done is None else [*done.published, *(v.seq for v in done.failed)]
+    def _recover(self, doubt: Doubt) -> None:
+        """The connection was lost while we claimed: whether we have claimed, we do not know. Before
+        anything else is done, it is given back. The backend may not have noticed, and claim even
+        now: in order it is shut out first; otherwise the keeper goes on asking for a while."""
+        context, settings = self._context, self._context.settings
         deliveries = self._deliveries()
         assert self._conn is not None
-        settings = self._context.settings
-        lanes = Lanes(self._conn, self._context.relay, settings.owner, settings.lease)
-        holder = self._context.crew.fenced(share.holder, lanes.fence)
-        if holder is not None:
-            deliveries.recover(holder, share.lanes, known)
+        if doubt.holder is not None:
+            lanes = Lanes(self._conn, context.relay, settings.owner, settings.lease)
+            context.crew.fenced(doubt.holder, lanes.fence)
+        if deliveries.recover(doubt.token) or doubt.holder is not None:
+            context.in_flight.remove(doubt.token)
+        else:
+            until = context.clock() + settings.lease.total_seconds()
+            context.in_flight.doubt(doubt.token, until)
         self._in_doubt = None
 
     def _deliveries(self) -> Deliveries:
@@ -179,7 +200,7 @@ class Worker:
         if self._conn is None:
             self._conn = context.open_connection(f"worker {self._index}")
         settings = context.settings
-        return Deliveries(self._conn, context.relay, settings.owner, settings.lease)
+        return Deliveries(self._conn, context.relay, settings.name, settings.owner, settings.lease)
 
     def _expire(self, limit: int, floor: int) -> None:
         context = self._context
@@ -233,8 +254,25 @@ class Worker:
         except Exception as error:  # the contract is not to raise; a defect must not lose a batch
             log.exception("the publisher failed", extra={"happening": "defect"})
             unknown = Error.of(ErrorClass.OUTAGE, type(error).__name__, str(error))
-            return [Refused(unknown)] * len(batch)
+            outcomes = [Refused(unknown)] * len(batch)
+        context = self._context
+        # Not when we are told to stop: the probe may take longer than we have.
+        if not context.stopping.is_set() and context.breaker.doubts(outcomes):
+            if context.breaker.is_mine_to_probe():
+                self._probe()
+            if context.breaker.state is not BreakerState.OPEN:
+                outcomes = context.publisher.blame(batch, outcomes)
+            self._say_breaker()
         return outcomes
+
+    def _probe(self) -> None:
+        context = self._context
+        try:
+            context.publisher.probe()
+        except Exception as error:
+            context.breaker.probed(str(error), reason_of(error, Reason.BROKER_UNREACHABLE))
+        else:
+            context.breaker.probed(None)
 
     def _in_waves(self, batch: list[Claim]) -> list[Outcome]:
         found: dict[int, Outcome] = {}
@@ -299,14 +337,10 @@ class Worker:
         if context.breaker.state is not BreakerState.OPEN:
             self._say_breaker()  # another worker closed it just now, and what we said came after
             return
-        if context.stopping.wait(pause):
-            return
-        try:
-            context.publisher.probe()
-        except Exception as error:
-            context.breaker.probed(str(error), reason_of(error, Reason.BROKER_UNREACHABLE))
-        else:
-            context.breaker.probed(None)
+        if not context.stopping.wait(pause):
+            self._probe()
+            # If it answers we are fit for work again: there may be no event for a trial for hours.
+            self._say_breaker()
 
     def _say_breaker(self) -> None:
         context = self._context
@@ -331,3 +365,11 @@ class Worker:
         if self._conn is not None:
             self._conn.close()
             self._conn = None
+        # The next one may reach another server, where seqs that we have passed are given out again.
+        self._watermark = self._new_watermark()
+
+    def _new_watermark(self) -> Watermark:
+        context = self._context
+        return Watermark(
+            context.clock, context.ordered, sweep_every=context.settings.lease.total_seconds() / 2
+        )

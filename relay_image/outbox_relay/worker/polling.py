@@ -10,6 +10,8 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from typing import NamedTuple
 
+from outbox_relay.store.tokens import fresh_token
+
 SILENCE_SHARE = 0.1
 """The pause is a tenth of the silence so far: what comes after a second of silence waits for a
 tenth of a second, what comes after half a minute for three."""
@@ -64,6 +66,7 @@ class Crew:
         self._divided = undivided is None
         self._holder: int | None = None
         self._former: set[int] = set()  # tokens under which we held the same lanes before
+        self._next: int | None = None  # a token under which we may hold them already
         self._using_token = threading.Lock()
         self._awake = [i == 0 for i in range(size)]
         self._in_use: list[frozenset[int]] = [frozenset()] * size
@@ -88,8 +91,13 @@ class Crew:
         """A new holder has no lanes yet. Token and lanes change together: so nobody claims from
         the lanes of one under the token of another."""
         with self._changed:
-            self._holder, self._lanes = holder, ()
+            self._holder, self._lanes, self._next = holder, (), None
             self._former.clear()
+
+    @property
+    def is_in_doubt(self) -> bool:
+        """Was the answer lost that would have told whether our token was replaced?"""
+        return self._next is not None
 
     @contextmanager
     def steady(self) -> Iterator[int | None]:
@@ -97,16 +105,22 @@ class Crew:
         with self._using_token:
             yield self._holder
 
-    def fenced(self, holder: int, fence: Callable[[int], int | None]) -> int | None:
-        """A connection was lost that claimed under `holder`: have it replaced by a token that it
-        does not know, once, whoever else lost one too. None if the lanes are not ours any more."""
+    def fenced(self, holder: int, fence: Callable[[int, int], bool]) -> int | None:
+        """A connection was lost that worked under `holder`: have it replaced by a token that it
+        does not know, once, whoever else lost one too. None if the lanes are not ours any more.
+        Where the answer to that is lost, it is asked again with the same token."""
         with self._using_token:
             if holder == self._holder:
-                fresh = fence(holder)
-                if fresh is not None:
-                    with self._changed:
-                        self._former.add(holder)
-                        self._holder = fresh
+                if self._next is None:
+                    self._next = fresh_token()
+                fresh = self._next
+                is_holder = fence(holder, fresh)
+                self._next = None
+                if not is_holder:
+                    return None
+                with self._changed:
+                    self._former.add(holder)
+                    self._holder = fresh
                 return fresh
             return self._holder if holder in self._former else None
 

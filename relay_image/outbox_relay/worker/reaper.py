@@ -44,7 +44,7 @@ class Reaper:
         self._policy: Retry = settings.retry.policy()
         self._ordered = settings.ordering == "Key"
         self._blocks = self._ordered and settings.on_dead == "Block"
-        self._deliveries = Deliveries(conn, relay, settings.owner, settings.lease)
+        self._deliveries = Deliveries(conn, relay, settings.name, settings.owner, settings.lease)
         self._lanes = Lanes(conn, relay, settings.owner, settings.lease)
 
     def reap(self) -> ReapReport:
@@ -54,7 +54,7 @@ class Reaper:
                 ended,
                 extra={"happening": "frozen"},
             )
-        total = self._take_over() if self._ordered else ReapReport(0, 0)
+        total = self._take_over()  # also where nobody orders: those who did may have left lanes
         while True:
             with translated(), self._conn.transaction():
                 chunk = self._take_back(self._deliveries.overdue(CHUNK))
@@ -77,6 +77,7 @@ class Reaper:
                     len(lanes),
                     extra={"happening": "takeover"},
                 )
+            self._lanes.free_orphans()
         return total
 
     def _take_back(self, claims: Sequence[Claim]) -> ReapReport:

@@ -21,9 +21,7 @@ from outbox_relay.observe.metrics import Metrics
 from outbox_relay.observe.server import Server
 from outbox_relay.publishers.protocol import Publisher
 from outbox_relay.publishers.registry import check_publisher, make_publisher
-from outbox_relay.store import relays
 from outbox_relay.store.deliveries import UNORDERED
-from outbox_relay.store.migrate import require_current
 from outbox_relay.worker.breaker import Breaker
 from outbox_relay.worker.context import Context
 from outbox_relay.worker.keeper import Keeper
@@ -102,14 +100,14 @@ class Relay:
         while not context.stopping.is_set():
             try:
                 with context.open_connection("start") as conn:
-                    require_current(conn)
-                    context.relay = relays.register(conn, self._settings)
+                    context.register(conn)
                 if not self._settings.paused:
                     self._keeper.join()
             except (SchemaMissing, SchemaTooNew):
                 raise
             except StoreUnavailable as error:
                 context.health.trouble("store", error)
+                self._keeper.close()  # its connection may be the one that broke
                 context.stopping.wait(pause)
                 pause = min(5.0, pause * 2)
             else:

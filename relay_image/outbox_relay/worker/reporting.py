@@ -8,7 +8,14 @@ from typing import NamedTuple
 from prometheus_client import Counter
 
 from outbox_relay import __version__
-from outbox_relay.contract.report import Backlog, Busy, Rates, Report, TopError
+from outbox_relay.contract.report import (
+    Backlog,
+    Busy,
+    ParkedDestination,
+    Rates,
+    Report,
+    TopError,
+)
 from outbox_relay.errors import StoreError
 from outbox_relay.observe.metrics import Metrics
 from outbox_relay.store import inspection
@@ -19,6 +26,7 @@ from outbox_relay.worker.context import Context
 FRESH = 2.0
 """Asked again within this time, the same answer: probes must cost the store nothing."""
 WINDOW = 60.0
+MOST_PARKED = 20
 COUNT_PUBLISHED_EVERY = 60.0
 """What waits is counted more often: of what is done it takes samples from the whole table."""
 
@@ -85,6 +93,7 @@ class Reporter:
             context.health.well("status")
         troubles = dict(context.health.troubles)
         first, last, span = self._span(now)
+        parked = context.publisher.parked()
         return Report(
             version=__version__,
             relay=context.settings.name,
@@ -95,6 +104,11 @@ class Reporter:
             reasons={k: v for k, v in context.health.reasons.items() if k in troubles},
             paused=context.settings.paused,
             breaker=context.breaker.state.value,
+            parked_destinations=len(parked),
+            parked=[
+                ParkedDestination(name=p.name, seconds=round(p.seconds, 1), why=p.why)
+                for p in parked[:MOST_PARKED]
+            ],
             lanes=len(context.crew.lanes) if context.ordered else 0,
             backlog=backlog,
             published=self._published,

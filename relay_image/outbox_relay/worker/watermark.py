@@ -9,10 +9,15 @@ So the watermark moves up to a seq only when every transaction that could have d
 has ended. Where one stays open for long, the scan starts ahead of it, and from time to time a
 sweep from the very beginning finds what was committed late, at a bounded share of the time. The
 sweep also finds what a relay that died in the middle of a claim left in line.
+
+All of it holds for one server. After a failover that lost commits, or a restore, the same seqs are
+given out again. So a watermark does not outlive its connection; and since behind a pooler the
+server may change without that, a claim carries along whose floor it is.
 """
 
 from collections import deque
 from collections.abc import Callable
+from datetime import datetime
 
 from outbox_relay.store.deliveries import Mark
 
@@ -29,15 +34,19 @@ FAR = 5_000
 class Watermark:
     """Owned by one worker thread; the times are that process's monotonic clock."""
 
-    def __init__(self, clock: Callable[[], float], in_order: bool = False) -> None:
+    def __init__(
+        self,
+        clock: Callable[[], float],
+        in_order: bool = False,
+        sweep_every: float = float("inf"),
+    ) -> None:
+        """`sweep_every`: seconds; what a dead process left in line is not to wait for longer."""
         self._clock = clock
+        self._sweep_every = min(SWEEP_SELDOM, sweep_every)
         # In order nothing may start ahead: what commits late would be overtaken by its own key.
         self._in_order = in_order
-        self._marks: deque[tuple[int, int]] = deque()
-        self._decided = 0
+        self._forget()
         self._moving = True
-        self._safe = 0
-        self._ahead = 0
         self._marked_at = clock() - MARK_EVERY
         self._swept_at = clock()
         self._sweep_took = 0.0
@@ -51,35 +60,55 @@ class Watermark:
     def safe(self) -> int:
         return self._safe
 
+    @property
+    def server(self) -> datetime | None:
+        """Whose floor it is, by when that server was started; None: as yet nobody's."""
+        return self._server
+
     def reset(self) -> None:
         """We look into other lanes than before: what we know does not hold for them."""
         self._safe = self._ahead = 0
 
+    def _forget(self) -> None:
+        """Another server: nothing that we know holds for it."""
+        self._server: datetime | None = None
+        self._marks: deque[tuple[int, int]] = deque()
+        self._decided = 0
+        self.reset()
+
     def floor(self) -> int:
         """Where the next claim starts: above this seq."""
         lagging = not self._in_order and self._ahead - self._safe > FAR
-        pause = SWEEP_SOON if lagging else SWEEP_SELDOM
+        pause = SWEEP_SOON if lagging else self._sweep_every
         if self._clock() - self._swept_at > max(pause, self._sweep_took / SWEEP_SHARE):
             return 0
         return self._ahead if lagging else self._safe
 
-    def saw(self, floor: int, first: int | None, mark: Mark | None, took: float) -> None:
+    def saw(
+        self, floor: int, first: int | None, mark: Mark | None, took: float, looked: bool = True
+    ) -> None:
         """
         After a claim from `floor` that took so long: the smallest seq that was in line (None:
-        nothing was, or nobody looked), and what the database said, just before, about its
+        nothing was, or nobody `looked`), and what the database said, just before, about its
         transactions.
         """
         self._moving = first is not None
         if mark is not None:
             self._marked_at = self._clock()
+            if mark.server != self._server:
+                self._forget()
+                self._server = mark.server
+                floor = 0  # as the claim took it
             if len(self._marks) < MARKS_AT_MOST:
                 self._marks.append((mark.seq, mark.xid))
             while self._marks and self._marks[0][1] <= mark.horizon:
                 self._decided = self._marks.popleft()[0]
         if first is not None:
-            if floor <= self._safe:  # else the claim did not look at what may have come late
+            if first <= self._safe:  # a claim that had locked it was rolled back: there may be more
+                self._safe = self._ahead = first - 1
+            elif floor <= self._safe:  # else the claim did not look at what may have come late
                 self._safe = max(self._safe, min(first - 1, self._decided))
             self._ahead = max(self._ahead, first - 1)
-        if floor == 0:
+        if floor == 0 and looked:
             self._swept_at = self._clock()
             self._sweep_took = took

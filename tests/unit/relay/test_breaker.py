@@ -1,12 +1,15 @@
 """The circuit breaker: an outage costs no event its budget, and ends by itself."""
 
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor, wait
 from typing import Any
 
 import pytest
 
+from conformance.publisher_contract import make_claim
 from fixtures.made_settings import relay_settings
 from fixtures.relays import Broker
+from outbox_relay.contract.reasons import Reason
 from outbox_relay.errors import StoreUnavailable
 from outbox_relay.model.attempt import Acked, Error, ErrorClass, Refused, Unsent
 from outbox_relay.model.retry import Retry
@@ -28,6 +31,7 @@ def refused(kind: ErrorClass, text: str = "text") -> Refused:
 OUTAGE = refused(ErrorClass.OUTAGE, "nobody there")
 TRANSIENT = refused(ErrorClass.TRANSIENT)
 TOO_LARGE = refused(ErrorClass.EVENT)
+SICK = refused(ErrorClass.DESTINATION)
 UNSENT = Unsent("behind")
 
 
@@ -37,6 +41,13 @@ class Clock:
 
     def __call__(self) -> float:
         return self.now
+
+
+def fail(breaker: Breaker, probe: str | None, *outcomes: Acked | Refused | Unsent) -> None:
+    """A batch ended so, and then the probe."""
+    assert breaker.doubts(outcomes or [OUTAGE, OUTAGE])
+    assert breaker.is_mine_to_probe()
+    breaker.probed(probe)
 
 
 @pytest.fixture
@@ -51,7 +62,7 @@ def breaker(clock: Clock) -> Breaker:
 
 @pytest.fixture
 def opened(breaker: Breaker) -> Breaker:
-    assert breaker.saw([OUTAGE, OUTAGE])
+    fail(breaker, "nobody there")
     return breaker
 
 
@@ -74,21 +85,61 @@ def test_while_it_is_closed_everything_may_be_claimed(breaker: Breaker) -> None:
         [ACKED, OUTAGE, OUTAGE],
         [TRANSIENT, OUTAGE],
         [TOO_LARGE],
+        [SICK, SICK],
+        [SICK, TRANSIENT, OUTAGE],
         [UNSENT, UNSENT],
         [],
     ],
 )
-def test_failures_of_events_do_not_open_it(
+def test_failures_of_events_and_of_destinations_raise_no_doubt(
     breaker: Breaker, outcomes: list[Acked | Refused | Unsent]
 ) -> None:
+    assert not breaker.doubts(outcomes)
     assert not breaker.saw(outcomes)
     assert breaker.state is BreakerState.CLOSED
 
 
-def test_a_batch_that_failed_by_outage_alone_opens_it(breaker: Breaker) -> None:
-    assert breaker.saw([OUTAGE, UNSENT, OUTAGE])
+@pytest.mark.parametrize("outcomes", [[OUTAGE, UNSENT, OUTAGE], [SICK, OUTAGE]])
+def test_a_batch_that_failed_by_outage_alone_opens_it_if_the_probe_fails_too(
+    breaker: Breaker, outcomes: list[Acked | Refused | Unsent]
+) -> None:
+    assert breaker.doubts(outcomes)
+    assert breaker.is_mine_to_probe()
+    breaker.probed("connection refused", Reason.BROKER_REFUSED)
+    assert not breaker.saw(outcomes)  # it has changed already
     assert breaker.state is BreakerState.OPEN
-    assert breaker.reason == "CODE: nobody there"
+    assert breaker.reason == "connection refused"
+    assert breaker.cause is Reason.BROKER_REFUSED
+
+
+def test_a_broker_that_answers_the_probe_is_not_to_blame(breaker: Breaker) -> None:
+    fail(breaker, None)
+    assert not breaker.saw([OUTAGE])
+    assert breaker.state is BreakerState.CLOSED
+    assert breaker.allowance(2000) == 2000
+
+
+def test_a_batch_alone_does_not_open_it(breaker: Breaker) -> None:
+    assert not breaker.saw([OUTAGE, OUTAGE])
+    assert breaker.state is BreakerState.CLOSED
+
+
+def test_of_several_workers_in_doubt_one_probes_and_nobody_claims_meanwhile(
+    breaker: Breaker,
+) -> None:
+    assert breaker.is_mine_to_probe()
+    with ThreadPoolExecutor(3) as pool:
+        others = [pool.submit(breaker.is_mine_to_probe) for _ in range(3)]
+        assert not wait(others, 0.05).done  # for the answer
+        assert breaker.allowance(2000) == 0
+        breaker.probed(None)
+        assert not any(other.result(10) for other in others)
+    assert breaker.allowance(2000) == 2000
+    assert breaker.is_mine_to_probe()  # the next time is another matter
+
+
+def test_while_it_is_open_nobody_needs_another_probe(opened: Breaker) -> None:
+    assert not opened.doubts([OUTAGE])
 
 
 def test_while_it_is_open_nothing_is_claimed_however_long(opened: Breaker, clock: Clock) -> None:
@@ -137,11 +188,28 @@ def test_a_trial_that_is_refused_was_answered(on_trial: Breaker) -> None:
     assert on_trial.state is BreakerState.CLOSED
 
 
-def test_a_trial_that_fails_by_outage_opens_it_again(on_trial: Breaker, clock: Clock) -> None:
+def test_a_trial_that_a_sick_destination_did_not_take_says_nothing_against_the_broker(
+    on_trial: Breaker,
+) -> None:
     on_trial.allowance(2000)
-    assert on_trial.saw([OUTAGE])
+    assert on_trial.saw([SICK])
+    assert on_trial.state is BreakerState.CLOSED
+
+
+def test_a_trial_that_fails_as_does_the_probe_opens_it_again(on_trial: Breaker) -> None:
+    on_trial.allowance(2000)
+    fail(on_trial, "gone again")
+    assert not on_trial.saw([OUTAGE])
     assert on_trial.state is BreakerState.OPEN
-    assert on_trial.next_probe() == 1.0  # it answers probes and takes nothing: more slowly
+    assert on_trial.next_probe() == 1.0  # it comes and goes: more slowly
+
+
+def test_a_trial_that_fails_while_the_broker_answers_ends_the_outage(on_trial: Breaker) -> None:
+    """Else one sick topic, whose retries are due first, would keep all others waiting."""
+    on_trial.allowance(2000)
+    fail(on_trial, None)
+    assert on_trial.state is BreakerState.CLOSED
+    assert on_trial.allowance(2000) == 2000
 
 
 def test_a_trial_that_found_nothing_to_send_is_made_again(on_trial: Breaker) -> None:
@@ -161,7 +229,7 @@ def test_after_success_the_next_outage_is_probed_soon_again(opened: Breaker, clo
         opened.probed("still away")
     opened.probed(None)
     opened.saw([ACKED])
-    opened.saw([OUTAGE])
+    fail(opened, "away again")
     assert opened.next_probe() == 0.5
 
 
@@ -200,7 +268,7 @@ def test_a_breaker_that_another_worker_closes_just_now_leaves_no_trouble(
     worker_without_store: Worker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     context = worker_without_store._context
-    context.breaker.saw([Refused(Error.of(ErrorClass.OUTAGE, "GONE", "no broker"))])
+    fail(context.breaker, "no broker")
     say = context.health.trouble
 
     def after_another_closed_it(*args: Any) -> None:
@@ -212,6 +280,50 @@ def test_a_breaker_that_another_worker_closes_just_now_leaves_no_trouble(
     worker_without_store._wait_for_broker()
     assert "broker" not in context.health.troubles
     assert context.metrics.registry.get_sample_value("outbox_breaker_open") == 0
+
+
+@pytest.fixture
+def working(worker_without_store: Worker) -> Worker:
+    """Its breaker is closed."""
+    worker_without_store._context.breaker.saw([ACKED])
+    return worker_without_store
+
+
+def broker_of(worker: Worker) -> Broker:
+    broker = worker._context.publisher
+    assert isinstance(broker, Broker)
+    broker.answer = lambda _: OUTAGE
+    return broker
+
+
+def test_a_batch_that_did_not_arrive_while_the_broker_answers_is_the_destinations_matter(
+    working: Worker,
+) -> None:
+    broker_of(working)
+    finished = working._publish([make_claim(), make_claim()])
+    assert working._context.breaker.state is BreakerState.CLOSED
+    assert {v.error.kind for v in finished.failed if v.error} == {ErrorClass.DESTINATION}
+    assert all(v.refund for v in finished.failed)
+    assert "broker" not in working._context.health.troubles
+
+
+def test_a_batch_that_did_not_arrive_while_no_broker_answers_opens_the_breaker_at_once(
+    working: Worker,
+) -> None:
+    broker_of(working).fails_probes = "connection refused"
+    finished = working._publish([make_claim(), make_claim()])
+    assert working._context.breaker.state is BreakerState.OPEN
+    assert {v.error.kind for v in finished.failed if v.error} == {ErrorClass.OUTAGE}
+    assert working._context.health.troubles["broker"] == "connection refused"
+    assert working._context.metrics.registry.get_sample_value("outbox_breaker_open") == 1
+
+
+def test_who_is_told_to_stop_does_not_wait_for_a_probe(working: Worker) -> None:
+    broker_of(working).fails_probes = "asked all the same"
+    working._context.stopping.set()
+    finished = working._publish([make_claim()])
+    assert working._context.breaker.state is BreakerState.CLOSED
+    assert [v.refund for v in finished.failed] == [True]
 
 
 def test_chores_are_not_later_than_half_a_minute_with_the_longest_lease(

@@ -34,16 +34,18 @@ from outbox_relay.publishers.kafka_errors import error_of, kind_of
         ("_TRANSPORT", ErrorClass.OUTAGE),
         ("_ALL_BROKERS_DOWN", ErrorClass.OUTAGE),
         ("_MSG_TIMED_OUT", ErrorClass.OUTAGE),
-        ("NOT_ENOUGH_REPLICAS", ErrorClass.OUTAGE),
-        ("NOT_ENOUGH_REPLICAS_AFTER_APPEND", ErrorClass.OUTAGE),
-        ("LEADER_NOT_AVAILABLE", ErrorClass.OUTAGE),
+        ("NOT_ENOUGH_REPLICAS", ErrorClass.DESTINATION),
+        ("NOT_ENOUGH_REPLICAS_AFTER_APPEND", ErrorClass.DESTINATION),
+        ("LEADER_NOT_AVAILABLE", ErrorClass.DESTINATION),
+        ("NOT_LEADER_FOR_PARTITION", ErrorClass.DESTINATION),
+        ("KAFKA_STORAGE_ERROR", ErrorClass.DESTINATION),
         ("_AUTHENTICATION", ErrorClass.OUTAGE),
         ("CLUSTER_AUTHORIZATION_FAILED", ErrorClass.OUTAGE),
         ("_PURGE_INFLIGHT", ErrorClass.OUTAGE),
         ("_GAPLESS_GUARANTEE", ErrorClass.OUTAGE),
     ],
 )
-def test_oo_33_an_error_is_the_events_or_passing_or_the_brokers(
+def test_oo_33_an_error_is_the_events_or_passing_or_a_topics_or_the_brokers(
     name: str, kind: ErrorClass
 ) -> None:
     assert kind_of(getattr(KafkaError, name)) is kind

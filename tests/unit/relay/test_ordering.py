@@ -30,7 +30,7 @@ POLICY = Retry(jitter=0.0)
 
 KEYS = st.sampled_from(["k1", "k2", "k3", None])
 ROUTES = st.sampled_from(["t1", "t2", None])
-OUTCOMES = st.sampled_from([ACKED, REFUSED, TOO_LARGE, Unsent("stopped")])
+OUTCOMES = st.sampled_from([ACKED, REFUSED, TOO_LARGE, Unsent("stopped"), Unsent("parked", 1.0)])
 
 
 def claim(seq: int, key: str | None, **fields: Any) -> Claim:

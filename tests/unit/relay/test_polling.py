@@ -18,6 +18,7 @@ from hypothesis.stateful import (
     run_state_machine_as_test,
 )
 
+from outbox_relay.errors import StoreUnavailable
 from outbox_relay.worker.polling import Crew, Pace, Share
 from services import wait_until
 
@@ -341,28 +342,47 @@ def test_after_a_lost_connection_the_process_goes_on_under_another_token() -> No
     crew = Crew(2, None)
     crew.become(7)
     crew.add([1, 2, 3])
+    asked: list[tuple[int, int]] = []
+
+    def fence(token: int, fresh: int) -> bool:
+        asked.append((token, fresh))
+        return True
+
+    fresh = crew.fenced(7, fence)
+    assert asked == [(7, fresh)]
+    assert crew.share(0) == Share((1, 2, 3), fresh)
+    # Another worker lost its connection at the same time: its claims are fenced already.
+    assert crew.fenced(7, fence) == fresh
+    assert len(asked) == 1
+    assert fresh is not None
+    assert crew.fenced(fresh, fence) not in (7, fresh, None)
+
+
+def test_a_fence_whose_answer_was_lost_is_asked_for_again_with_the_same_token() -> None:
+    crew = Crew(1, None)
+    crew.become(7)
     asked: list[int] = []
 
-    def fence(token: int) -> int:
-        asked.append(token)
-        return token + 10
+    def lose(token: int, fresh: int) -> bool:
+        asked.append(fresh)
+        raise StoreUnavailable("the connection is lost")
 
-    assert crew.fenced(7, fence) == 17
-    assert crew.share(0) == Share((1, 2, 3), 17)
-    # Another worker lost its connection at the same time: its claims are fenced already.
-    assert crew.fenced(7, fence) == 17
-    assert asked == [7]
-    assert crew.fenced(17, fence) == 27
+    with pytest.raises(StoreUnavailable):
+        crew.fenced(7, lose)
+    assert (crew.is_in_doubt, crew.holder) == (True, 7)
+    assert crew.fenced(7, lambda _, fresh: fresh == asked[0]) == asked[0]
+    assert (crew.is_in_doubt, crew.holder) == (False, asked[0])
 
 
 def test_who_holds_other_lanes_by_now_has_nothing_to_fence() -> None:
     crew = Crew(1, None)
     crew.become(7)
-    assert crew.fenced(7, lambda _: 8) == 8
+    fresh = crew.fenced(7, lambda *_: True)
+    assert fresh is not None
     crew.become(9)
-    assert crew.fenced(7, lambda _: 99) is None
-    assert crew.fenced(8, lambda _: 99) is None
-    assert crew.fenced(9, lambda _: None) is None
+    assert crew.fenced(7, lambda *_: True) is None
+    assert crew.fenced(fresh, lambda *_: True) is None
+    assert crew.fenced(9, lambda *_: False) is None
     assert crew.holder == 9
 
 
@@ -371,9 +391,9 @@ def test_the_token_does_not_change_while_the_keeper_uses_it() -> None:
     crew.become(7)
     with crew.steady() as holder:
         assert holder == 7
-        thread = threading.Thread(target=lambda: crew.fenced(7, lambda _: 8))
+        thread = threading.Thread(target=lambda: crew.fenced(7, lambda *_: True))
         thread.start()
         thread.join(0.1)
         assert crew.holder == 7
     thread.join()
-    assert crew.holder == 8
+    assert crew.holder not in (7, None)

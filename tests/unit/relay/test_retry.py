@@ -85,6 +85,29 @@ def test_an_outage_never_kills_and_costs_nothing() -> None:
     assert (verdict.state, verdict.refund, verdict.delay) == (State.PENDING, True, 300.0)
 
 
+@pytest.mark.parametrize("attempts", [1, 3, 10_000])
+def test_a_sick_destination_never_kills_and_costs_nothing(attempts: int) -> None:
+    worn = claim(attempts=attempts, created_at=NOW - timedelta(days=400))
+    policy = Retry(max_age=timedelta(days=1))
+    verdict = judge(refused(ErrorClass.DESTINATION), worn, policy, 0.5)
+    assert (verdict.state, verdict.refund) == (State.PENDING, True)
+    assert verdict.delay == min(60.0, 2.0**attempts if attempts < 10 else 60.0)
+
+
+def test_what_is_parked_comes_back_later_each_time_and_not_before_its_destination_is_tried() -> (
+    None
+):
+    parked = Unsent("parked", after=5.0)
+    delays = [judge(parked, claim(attempts=n), Retry(), 0.5).delay for n in (1, 2, 3, 4, 99)]
+    assert delays == [5.5, 5.5, 8.0, 16.0, 60.0]
+    for chance in (0.0, 0.3, 0.999):
+        verdict = judge(parked, claim(), Retry(), chance)
+        assert verdict.delay >= 5.0
+        assert (verdict.state, verdict.hold, verdict.refund, verdict.error) == (
+            State.PENDING, Hold.TIME, True, None,
+        )  # fmt: skip
+
+
 def test_ek_19_what_was_brought_back_is_as_old_as_that() -> None:
     policy = Retry(max_age=timedelta(days=1))
     old = claim(created_at=NOW - timedelta(days=400))

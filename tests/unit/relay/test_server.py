@@ -2,6 +2,8 @@
 
 import json
 import logging
+import threading
+import time
 import urllib.error
 import urllib.request
 from collections.abc import Callable, Iterator
@@ -15,7 +17,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from outbox_relay.contract.report import Backlog, Rates, Report, TopError
 from outbox_relay.contract.settings import Http
-from outbox_relay.errors import SettingsError
+from outbox_relay.errors import RightMissing, SettingsError, StoreUnavailable
 from outbox_relay.observe.health import Health
 from outbox_relay.observe.metrics import Metrics
 from outbox_relay.observe.server import Server
@@ -40,11 +42,15 @@ REPORT = Report(
 class Process:
     """What the port shows, as the test sets it."""
 
-    health: Health = field(default_factory=Health)
+    now: float = 1000.0
+    health: Health = field(init=False)
     metrics: Metrics = field(default_factory=Metrics)
     report: Report | Exception = REPORT
     port: int = 0
     when_asked: Callable[[], None] = lambda: None
+
+    def __post_init__(self) -> None:
+        self.health = Health(lambda: self.now)
 
     def reported(self) -> Report:
         self.when_asked()
@@ -86,6 +92,46 @@ def test_a_process_is_alive_whatever_its_troubles(process: Process) -> None:
     process.health.trouble("store", "no answer")
     process.report = RuntimeError("defect")
     assert process.get("/healthz") == (200, "text/plain", "alive\n")
+
+
+def wait_for(event: threading.Event) -> None:
+    event.wait(30)
+
+
+def lost(process: Process) -> None:
+    """For longer than a minute, it says."""
+    process.now -= 100
+    process.health.trouble("store", StoreUnavailable("the connection is closed"))
+    process.now += 100
+
+
+def test_a_process_that_alone_does_not_reach_the_store_is_restarted(process: Process) -> None:
+    lost(process)
+    status, _, body = process.get("/healthz")
+    assert (status, body) == (503, "lost: store: the connection is closed\n")
+
+
+def test_a_process_is_not_restarted_while_nobody_reaches_the_store(process: Process) -> None:
+    lost(process)
+    process.when_asked = lambda: process.health.trouble("status", StoreUnavailable("no answer"))
+    assert process.get("/healthz")[0] == 200
+
+
+def test_a_probe_does_not_wait_for_a_store_that_does_not_answer(process: Process) -> None:
+    lost(process)
+    answer = threading.Event()
+    process.when_asked = lambda: wait_for(answer)
+    began = time.monotonic()
+    assert [process.get("/healthz")[0] for _ in range(2)] == [200, 200]
+    assert time.monotonic() - began < 5
+    answer.set()
+
+
+def test_what_only_a_person_can_change_is_no_reason_for_a_restart(process: Process) -> None:
+    process.now -= 100
+    process.health.trouble("store", RightMissing("grant it"))
+    process.now += 100
+    assert process.get("/healthz")[0] == 200
 
 
 def test_it_is_ready_when_nothing_stands_in_the_way(process: Process) -> None:

@@ -1,5 +1,6 @@
 """The low watermark: a claim starts above what is worked off, and skips nothing for good."""
 
+from datetime import UTC, datetime, timedelta
 from typing import NamedTuple
 
 import pytest
@@ -31,6 +32,7 @@ class World:
         self.now = 0.0
         self.seq = 0
         self.xid = 100
+        self.server = datetime(2026, 1, 1, tzinfo=UTC)
         self.open: dict[int, int] = {}
         self.in_line: set[int] = set()
         self.watermark = Watermark(lambda: self.now)
@@ -54,13 +56,14 @@ class World:
 
     def mark(self) -> Mark:
         self.xid += 1
-        return Mark(self.seq, self.xid, min([*self.open, self.xid]))
+        return Mark(self.seq, self.xid, min([*self.open, self.xid]), self.server)
 
     def look(self, limit: int = 1000, took: float = 0.0) -> Look:
         """A claim, as a worker makes it."""
         floor = self.watermark.floor()
         mark = self.mark() if self.watermark.wants_mark else None
-        found = sorted(seq for seq in self.in_line if seq > floor)[:limit]
+        counts = floor if self.watermark.server == self.server else 0  # as a claim takes it
+        found = sorted(seq for seq in self.in_line if seq > counts)[:limit]
         self.in_line -= set(found)
         self.now += took
         self.watermark.saw(floor, found[0] if found else None, mark, took)
@@ -286,3 +289,25 @@ def test_em_18_the_later_event_of_a_key_is_not_found_before_the_earlier_one(worl
         found += world.look().found
         world.now += 0.1
     assert found == [earlier, later]
+
+
+def test_nothing_is_known_of_another_server() -> None:
+    """After a failover the same seqs are given out again; behind a pooler nobody says so."""
+    world = World()
+    for _ in range(5):
+        world.emit()
+        world.now += TICK
+        world.look()
+    assert world.watermark.floor() > 0
+    assert world.watermark.server == world.server
+    world.server += timedelta(hours=1)
+    world.seq = 1
+    behind = world.begin()
+    world.now += TICK
+    world.emit()
+    assert world.look().found == [3]
+    assert world.watermark.floor() < 2  # what is still to be committed lies below
+    world.commit(behind)
+    world.now += TICK
+    assert world.look().found == [2]
+    assert world.watermark.server == world.server

@@ -14,9 +14,6 @@ CREATE TYPE outbox.hold AS ENUM ('NONE', 'TIME', 'SUSPECT', 'KEY', 'DEAD');
 -- Drawn by the insert trigger, after the key's lock is held: so there is no column default.
 CREATE SEQUENCE outbox.event_seq AS bigint;
 
--- Fencing tokens: one per claim and one per holder of lanes.
-CREATE SEQUENCE outbox.token_seq AS bigint;
-
 CREATE TABLE outbox.event (
     seq             bigint      PRIMARY KEY,
     created_at      timestamptz NOT NULL,
@@ -45,7 +42,8 @@ COMMENT ON TABLE outbox.event IS
 COMMENT ON COLUMN outbox.event.seq IS 'Position; commit order within an ordering key. Set by the outbox.';
 COMMENT ON COLUMN outbox.event.headers IS
     'A JSON object of strings, or an array of [name, value] pairs where order or repetition matters.';
-COMMENT ON COLUMN outbox.event.available_at IS 'Not to be published before; NULL = at once.';
+COMMENT ON COLUMN outbox.event.available_at IS
+    'Not to be published before; NULL = at once, infinity = until somebody decides.';
 COMMENT ON COLUMN outbox.event.max_attempts IS 'Overrides the relay''s retry limit; NULL = the relay''s.';
 
 -- Look-ups are partial, so that a producer pays only for the fields it uses.
@@ -61,7 +59,7 @@ CREATE INDEX event_time ON outbox.event USING brin (created_at) WITH (pages_per_
 
 -- Keyed inserts are serialised per slot (hash of the key), by a row lock: row locks live in the
 -- row, so a transaction with a million keys needs no more shared memory than one with two.
-CREATE TABLE outbox.slot (id integer PRIMARY KEY) WITH (autovacuum_enabled = false);
+CREATE TABLE outbox.slot (id integer PRIMARY KEY CHECK (id BETWEEN 0 AND 65535)) WITH (autovacuum_enabled = false);
 INSERT INTO outbox.slot SELECT generate_series(0, 65535);
 
 CREATE TABLE outbox.relay (
@@ -130,7 +128,7 @@ CREATE INDEX unmatched_version ON outbox.unmatched (version, seq);
 
 -- Ordered relays: who may claim from which lane. One holder row per relay process.
 CREATE TABLE outbox.holder (
-    token      bigint      PRIMARY KEY DEFAULT nextval('outbox.token_seq'),
+    token      bigint      PRIMARY KEY,  -- drawn by the process, at random: see store/tokens.py
     relay_id   integer     NOT NULL,
     owner      text        NOT NULL,
     expires_at timestamptz NOT NULL
@@ -138,7 +136,7 @@ CREATE TABLE outbox.holder (
 
 CREATE TABLE outbox.lane (
     relay_id integer  NOT NULL,
-    lane     smallint NOT NULL,
+    lane     smallint NOT NULL CHECK (lane BETWEEN 0 AND 63),
     token    bigint,
     PRIMARY KEY (relay_id, lane)
 ) WITH (fillfactor = 50);

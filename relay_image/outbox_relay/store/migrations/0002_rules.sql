@@ -17,7 +17,7 @@ CREATE FUNCTION outbox.lane_of(key_hash bigint, seq bigint) RETURNS smallint
     AS $$ SELECT (coalesce(key_hash, seq) & 63)::smallint $$;
 
 -- What an event weighs in a relay's memory: headers as the text that a claim brings, because on disk
--- they may be compressed to a hundredth of it.
+-- they may be compressed to a hundredth of it. Metadata stays in the database, but for traceparent.
 CREATE FUNCTION outbox.bytes_of(payload bytea, headers jsonb) RETURNS integer
     LANGUAGE sql IMMUTABLE PARALLEL SAFE
     AS $$ SELECT octet_length(payload) + coalesce(octet_length(headers::text), 0) $$;
@@ -38,16 +38,30 @@ CREATE FUNCTION outbox.is_headers(headers jsonb) RETURNS boolean
                         ELSE true END)
         ELSE false END $$;
 
--- A time that the relays' calendar has, in every time zone.
+-- A time that the relays' calendar has, in every time zone. (Not STRICT: such a one is not inlined.)
 CREATE FUNCTION outbox.in_calendar(at timestamptz) RETURNS boolean
-    LANGUAGE sql IMMUTABLE STRICT PARALLEL SAFE
+    LANGUAGE sql IMMUTABLE PARALLEL SAFE
     AS $$ SELECT at >= timestamptz '0001-01-02 00:00+00' AND at < timestamptz '9999-12-31 00:00+00' $$;
+
+-- What an event may wait for: such a time, or until somebody decides.
+CREATE FUNCTION outbox.is_schedule(at timestamptz) RETURNS boolean
+    LANGUAGE sql IMMUTABLE PARALLEL SAFE
+    AS $$ SELECT at >= timestamptz '0001-01-02 00:00+00'
+             AND (at < timestamptz '9999-12-31 00:00+00' OR at = timestamptz 'infinity') $$;
 
 -- In the trigger and not in CHECKs, because PostgreSQL parses every CHECK anew for every INSERT
 -- statement: that cost a producer more than storing the row.
 CREATE FUNCTION outbox.event_is_refused(rule text, hint text) RETURNS void LANGUAGE plpgsql AS $$
 BEGIN
     RAISE EXCEPTION 'outbox: %', rule USING ERRCODE = 'check_violation', HINT = hint;
+END $$;
+
+CREATE FUNCTION outbox.slot_is_missing(key text) RETURNS void LANGUAGE plpgsql AS $$
+BEGIN
+    RAISE EXCEPTION 'outbox: outbox.slot has no row %: events of a key could not be kept apart',
+        outbox.slot_of(key) USING ERRCODE = 'restrict_violation',
+        HINT = 'As the schema''s owner: INSERT INTO outbox.slot SELECT generate_series(0, 65535) '
+               'ON CONFLICT DO NOTHING;';
 END $$;
 
 CREATE FUNCTION outbox.event_arrives() RETURNS trigger
@@ -73,6 +87,11 @@ BEGIN
             'occurred_at is not within the years 1 to 9999',
             'No consumer could read it; leave it out where the time is not known.');
     END IF;
+    IF NEW.available_at IS NOT NULL AND NOT outbox.is_schedule(NEW.available_at) THEN
+        PERFORM outbox.event_is_refused(
+            'available_at is neither within the years 1 to 9999 nor infinity',
+            'Leave it out for at once; infinity waits until somebody decides.');
+    END IF;
     IF NEW.max_attempts < 1 THEN
         PERFORM outbox.event_is_refused('max_attempts is less than 1', 'Leave it out for the relay''s.');
     END IF;
@@ -81,6 +100,9 @@ BEGIN
         PERFORM 1 FROM outbox.slot
           WHERE id = outbox.slot_of(coalesce(NEW.tenant_id, '') || E'\x1f' || NEW.idempotency_key)
             FOR NO KEY UPDATE;
+        IF NOT FOUND THEN
+            PERFORM outbox.slot_is_missing(coalesce(NEW.tenant_id, '') || E'\x1f' || NEW.idempotency_key);
+        END IF;
         IF EXISTS (SELECT 1 FROM outbox.event
                     WHERE coalesce(tenant_id, '') = coalesce(NEW.tenant_id, '')
                       AND idempotency_key = NEW.idempotency_key) THEN
@@ -112,6 +134,9 @@ BEGIN
     END IF;
     IF NEW.ordering_key IS NOT NULL THEN
         PERFORM 1 FROM outbox.slot WHERE id = outbox.slot_of(NEW.ordering_key) FOR NO KEY UPDATE;
+        IF NOT FOUND THEN  -- nobody would wait for anybody, and order would be lost in silence
+            PERFORM outbox.slot_is_missing(NEW.ordering_key);
+        END IF;
     ELSE
         -- The relays' watermark counts on it: a transaction has its id before it draws a seq.
         PERFORM pg_current_xact_id();
@@ -217,6 +242,17 @@ DECLARE
         WHEN NEW.hold <> 'NONE' AND NEW.state <> CASE NEW.hold WHEN 'DEAD' THEN 'DEAD'
                                                               ELSE 'PENDING' END::outbox.state
             THEN format('hold %s does not go with state %s', NEW.hold, NEW.state)
+        WHEN NEW.hold = 'KEY' AND NEW.key_hash IS NULL
+            THEN 'hold KEY goes with a key: nobody would ever let go on what has none'
+        WHEN NEW.state = 'PENDING' AND NEW.hold = 'NONE'
+             AND (OLD.state <> 'PENDING' OR OLD.hold NOT IN ('NONE', 'TIME'))
+            THEN 'what comes back does so with hold TIME: in line a relay may not look for it any more'
+        WHEN NEW.available_at <> OLD.available_at AND NOT outbox.is_schedule(NEW.available_at)
+            THEN 'available_at is within the years 1 to 9999, or infinity'
+        WHEN NEW.state = 'PENDING' AND NEW.hold = 'NONE' AND NEW.available_at = 'infinity'
+            THEN 'what is in line is due: available_at infinity goes with hold TIME'
+        WHEN NEW.age_from IS DISTINCT FROM OLD.age_from AND NOT outbox.in_calendar(NEW.age_from)
+            THEN 'age_from is within the years 1 to 9999'
         WHEN NEW.attempts > OLD.attempts AND NOT (OLD.state = 'PENDING' AND NEW.state = 'CLAIMED'
                                                   AND NEW.attempts = OLD.attempts + 1)
             THEN 'attempts grow by one, and only in a claim'
@@ -253,13 +289,34 @@ CREATE TRIGGER delivery_keeps_the_rules
     ON outbox.delivery FOR EACH ROW
     WHEN (NOT (NEW.hold = 'NONE' AND CASE OLD.state
         WHEN 'PENDING' THEN NEW.state = 'CLAIMED' AND NEW.attempts = OLD.attempts + 1
-                            AND NEW.available_at <= now()
+                            AND NEW.available_at <= now() AND isfinite(NEW.available_at)
         WHEN 'CLAIMED' THEN NEW.state = 'PUBLISHED' AND NEW.attempts = OLD.attempts
+                            AND NEW.available_at = OLD.available_at
         ELSE false END))
     EXECUTE FUNCTION outbox.delivery_keeps_the_rules();
 CREATE TRIGGER delivery_keeps_its_past
-    BEFORE UPDATE OF seq, relay_id, attempts_base, previous_published_at
+    BEFORE UPDATE OF seq, relay_id, attempts_base, previous_published_at, age_from
     ON outbox.delivery FOR EACH ROW EXECUTE FUNCTION outbox.delivery_keeps_the_rules();
+
+-- Which lane and key follows from the event; -1 and NULL where the relay does not order. Not checked
+-- where they are inserted, which would cost every producer: deliveries are made by the trigger above and
+-- by functions. Without planner settings of its own, which cost more than the look-up by primary key.
+CREATE FUNCTION outbox.delivery_keeps_its_lane() RETURNS trigger LANGUAGE plpgsql AS $$
+DECLARE
+    hash bigint := (SELECT outbox.key_hash(e.ordering_key) FROM outbox.event e WHERE e.seq = NEW.seq);
+BEGIN
+    IF NEW.lane = outbox.lane_of(hash, NEW.seq) AND NEW.key_hash IS NOT DISTINCT FROM hash THEN
+        RETURN NEW;
+    END IF;
+    RAISE EXCEPTION 'outbox: lane % and key_hash % are not those of the event''s ordering key',
+        NEW.lane, coalesce(NEW.key_hash::text, 'NULL') USING ERRCODE = 'restrict_violation',
+        DETAIL = format('relay %s, seq %s', NEW.relay_id, NEW.seq),
+        HINT = 'lane_of(key_hash(ordering_key), seq) where the relay orders, else -1 and NULL.';
+END $$;
+CREATE TRIGGER delivery_keeps_its_lane BEFORE UPDATE OF lane, key_hash ON outbox.delivery FOR EACH ROW
+    WHEN ((NEW.lane <> OLD.lane OR NEW.key_hash IS DISTINCT FROM OLD.key_hash)
+          AND NOT (NEW.lane = -1 AND NEW.key_hash IS NULL AND NEW.hold <> 'KEY'))
+    EXECUTE FUNCTION outbox.delivery_keeps_its_lane();
 
 CREATE FUNCTION outbox.delivery_is_kept() RETURNS trigger LANGUAGE plpgsql AS $$
 BEGIN
@@ -278,6 +335,7 @@ CREATE TRIGGER delivery_is_not_truncated BEFORE TRUNCATE ON outbox.delivery
 ALTER TABLE outbox.delivery ENABLE ALWAYS TRIGGER delivery_starts_pending;
 ALTER TABLE outbox.delivery ENABLE ALWAYS TRIGGER delivery_keeps_the_rules;
 ALTER TABLE outbox.delivery ENABLE ALWAYS TRIGGER delivery_keeps_its_past;
+ALTER TABLE outbox.delivery ENABLE ALWAYS TRIGGER delivery_keeps_its_lane;
 ALTER TABLE outbox.delivery ENABLE ALWAYS TRIGGER delivery_is_kept;
 ALTER TABLE outbox.delivery ENABLE ALWAYS TRIGGER delivery_is_not_truncated;
 
@@ -305,6 +363,18 @@ ALTER TABLE outbox.unmatched ENABLE ALWAYS TRIGGER unmatched_is_kept;
 ALTER TABLE outbox.unmatched ENABLE ALWAYS TRIGGER unmatched_keeps_its_event;
 ALTER TABLE outbox.unmatched ENABLE ALWAYS TRIGGER unmatched_is_not_truncated;
 
+-- The slots are always all there -------------------------------------------------------------
+-- Inserting one that is missing is the cure, and the table's CHECK bounds it.
+
+CREATE FUNCTION outbox.slot_is_kept() RETURNS trigger LANGUAGE plpgsql AS $$
+BEGIN
+    RAISE EXCEPTION 'outbox: % of outbox.slot is not allowed: producers of a key wait for each other there',
+        TG_OP USING ERRCODE = 'restrict_violation';
+END $$;
+CREATE TRIGGER slot_is_kept BEFORE UPDATE OR DELETE OR TRUNCATE ON outbox.slot
+    FOR EACH STATEMENT EXECUTE FUNCTION outbox.slot_is_kept();
+ALTER TABLE outbox.slot ENABLE ALWAYS TRIGGER slot_is_kept;
+
 -- The audit only grows -----------------------------------------------------------------------
 
 CREATE FUNCTION outbox.audit_only_grows() RETURNS trigger LANGUAGE plpgsql AS $$
@@ -318,9 +388,10 @@ ALTER TABLE outbox.audit ENABLE ALWAYS TRIGGER audit_only_grows;
 
 -- What an installation may require of its producers ------------------------------------------
 -- A requirement is a constraint: it costs nothing while it is off, and old events stay as they are.
+-- It needs the table for a moment, and every producer queues up behind whoever waits for that.
 
 CREATE FUNCTION outbox.require(what text, required boolean DEFAULT true) RETURNS void
-    LANGUAGE plpgsql AS $$
+    LANGUAGE plpgsql SET lock_timeout = '2s' AS $$
 BEGIN
     IF what NOT IN ('idempotency_key', 'correlation_id', 'known_cause') THEN
         RAISE EXCEPTION 'outbox: cannot require "%"', what USING ERRCODE = 'invalid_parameter_value',
@@ -334,6 +405,11 @@ BEGIN
         EXECUTE format('ALTER TABLE outbox.event ADD CONSTRAINT %I CHECK (%I IS NOT NULL) NOT VALID',
                        what || '_is_required', what);
     END IF;
+EXCEPTION WHEN lock_not_available THEN
+    RAISE EXCEPTION 'outbox: outbox.event was not free within 2 seconds: nothing was changed'
+        USING ERRCODE = 'lock_not_available',
+              HINT = 'A transaction that has emitted is open (pg_stat_activity, pg_locks). '
+                     'Call it again when that has ended.';
 END $$;
 COMMENT ON FUNCTION outbox.require IS
     'Require idempotency_key, correlation_id or known_cause of new events. For the schema''s owner.';

@@ -7,6 +7,31 @@ CREATE FUNCTION outbox.like_patterns(event_types text[]) RETURNS text[]
                                   '*', '%'))
            FROM unnest(event_types) t) END $$;
 
+-- What is matched is what is registered.
+CREATE FUNCTION outbox.relay_means_its_types() RETURNS trigger LANGUAGE plpgsql AS $$
+BEGIN
+    IF NEW.patterns IS NOT DISTINCT FROM outbox.like_patterns(NEW.event_types) THEN
+        RETURN NEW;
+    END IF;
+    RAISE EXCEPTION 'outbox: patterns of relay % are not those of its event_types', NEW.name
+        USING ERRCODE = 'restrict_violation',
+              HINT = 'A subscription is changed by outbox.register_relay, as a relay does at its start.';
+END $$;
+CREATE TRIGGER relay_means_its_types BEFORE INSERT OR UPDATE OF event_types, patterns ON outbox.relay
+    FOR EACH ROW EXECUTE FUNCTION outbox.relay_means_its_types();
+ALTER TABLE outbox.relay ENABLE ALWAYS TRIGGER relay_means_its_types;
+
+-- A relay that orders has its lanes, however it came to order: without them nothing would be claimed.
+CREATE FUNCTION outbox.relay_has_its_lanes() RETURNS trigger LANGUAGE plpgsql AS $$
+BEGIN
+    INSERT INTO outbox.lane (relay_id, lane) SELECT NEW.id, generate_series(0, 63)
+        ON CONFLICT DO NOTHING;
+    RETURN NULL;
+END $$;
+CREATE TRIGGER relay_has_its_lanes AFTER INSERT OR UPDATE OF ordering ON outbox.relay
+    FOR EACH ROW WHEN (NEW.ordering = 'Key') EXECUTE FUNCTION outbox.relay_has_its_lanes();
+ALTER TABLE outbox.relay ENABLE ALWAYS TRIGGER relay_has_its_lanes;
+
 -- What waits belongs into other lanes when a relay's ordering changes: `hold` is TIME for what was
 -- in line, because its seq may lie below the watermark of a relay that is running. Also run now and
 -- then, so many at a time, for transactions that began before the change and were committed after it.
@@ -31,6 +56,11 @@ BEGIN
         wrong := wrong || ARRAY(SELECT d.ctid FROM outbox.delivery d
                                  WHERE d.relay_id = relay AND d.state = 'PENDING'
                                    AND d.hold IN ('TIME', 'SUSPECT') AND d.lane BETWEEN low AND high
+                                 LIMIT row_limit - cardinality(wrong) FOR UPDATE SKIP LOCKED);
+        -- Parked by a process that still ordered: by their key nobody would find them.
+        wrong := wrong || ARRAY(SELECT d.ctid FROM outbox.delivery d
+                                 WHERE d.relay_id = relay AND d.hold = 'KEY'
+                                   AND (NOT ordered OR d.key_hash IS NULL)
                                  LIMIT row_limit - cardinality(wrong) FOR UPDATE SKIP LOCKED);
     END IF;
     UPDATE outbox.delivery d SET
@@ -73,10 +103,6 @@ BEGIN
         ordering = EXCLUDED.ordering, notify = EXCLUDED.notify, patterns = EXCLUDED.patterns,
         version = EXCLUDED.version, active = true
     RETURNING r.id INTO known.id;
-    IF register_relay.ordering = 'Key' THEN
-        INSERT INTO outbox.lane (relay_id, lane) SELECT known.id, generate_series(0, 63)
-            ON CONFLICT DO NOTHING;
-    END IF;
     IF known.ordering <> register_relay.ordering THEN
         PERFORM outbox.relane(known.id);
     END IF;

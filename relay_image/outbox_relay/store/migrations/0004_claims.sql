@@ -19,125 +19,180 @@ CREATE TYPE outbox.claimed AS (
 CREATE FUNCTION outbox.bytes_per_claim() RETURNS integer
     LANGUAGE sql IMMUTABLE PARALLEL SAFE AS $$ SELECT 8 * 1024 * 1024 $$;
 
--- Choose without order; with `suspects`, those first that were in flight when a relay died. Rows that another relay is claiming are skipped, not waited for. What
--- returns to the line does so with hold = TIME: so every row that is in line has a seq above
--- `floor`, the caller's watermark, and a long transaction elsewhere does not slow the scan down.
+-- Of a claim's places and bytes, the part that what comes back (retries, replays) may take: the rest
+-- is for the line. Otherwise one destination that takes nothing would fill every claim with its
+-- retries, and nothing would be left for the others. A claim of one event has no part to reserve.
+CREATE FUNCTION outbox.due_share(whole integer) RETURNS integer
+    LANGUAGE sql IMMUTABLE PARALLEL SAFE
+    AS $$ SELECT CASE WHEN whole > 1 THEN whole - greatest(1, whole / 4) ELSE whole END $$;
+
+-- Choose without order; with `suspects`, those first that were in flight when a relay died. Rows that
+-- another relay is claiming are skipped, not waited for. What returns to the line does so with
+-- hold = TIME: so every row that is in line has a seq above `floor`, the caller's watermark, and a
+-- long transaction elsewhere does not slow the scan down. What is chosen is locked until the claim has
+-- it.
 CREATE FUNCTION outbox.choose(
     relay integer, row_limit integer, floor bigint, suspects boolean,
-    OUT chosen tid[], OUT line_from bigint
+    OUT chosen bigint[], OUT line_from bigint
 ) LANGUAGE plpgsql
     SET plan_cache_mode = force_generic_plan
     SET enable_seqscan = off SET enable_bitmapscan = off SET enable_sort = off AS $$
 DECLARE
-    due tid[];
+    share CONSTANT integer := outbox.due_share(outbox.bytes_per_claim());
+    due bigint[];
+    up_to bigint[];  -- the bytes of each and of all before it
     due_bytes bigint := 0;
-    line tid[];
+    line bigint[];
 BEGIN
     IF suspects AND EXISTS (SELECT 1 FROM outbox.delivery d
-                             WHERE d.relay_id = relay AND d.state = 'PENDING'
+                             WHERE d.relay_id = relay AND d.state = 'PENDING' AND d.lane = -1
                                AND d.hold = 'SUSPECT' AND d.available_at <= now()) THEN
         -- In small groups; those that were in one when it died come one at a time.
-        SELECT array_agg(s.ctid) INTO due FROM (
-            SELECT c.ctid, c.crashes, row_number() OVER () AS n,
+        SELECT array_agg(s.seq) INTO due FROM (
+            SELECT c.seq, c.crashes, row_number() OVER () AS n,
                    first_value(c.crashes) OVER () AS first,
                    sum(c.bytes) OVER (ROWS UNBOUNDED PRECEDING) - c.bytes AS before
-              FROM (SELECT d.ctid, d.crashes, d.bytes FROM outbox.delivery d
+              FROM (SELECT d.seq, d.crashes, d.bytes FROM outbox.delivery d
                      WHERE d.relay_id = relay AND d.state = 'PENDING' AND d.hold = 'SUSPECT'
-                       AND d.available_at <= now()
+                       AND d.available_at <= now() AND d.lane = -1
                      ORDER BY d.available_at, d.seq LIMIT least(row_limit, 50)
                        FOR UPDATE SKIP LOCKED) c) s
          WHERE CASE WHEN s.first >= 2 THEN s.n = 1 ELSE s.crashes < 2 END
            AND s.before < outbox.bytes_per_claim();
     ELSE
-        SELECT array_agg(b.ctid), coalesce(sum(b.bytes), 0) INTO due, due_bytes FROM (
-            SELECT c.ctid, c.bytes, sum(c.bytes) OVER (ROWS UNBOUNDED PRECEDING) - c.bytes AS before
-              FROM (SELECT d.ctid, d.bytes FROM outbox.delivery d
+        SELECT array_agg(b.seq), array_agg(b.before + b.bytes), coalesce(sum(b.bytes), 0)
+          INTO due, up_to, due_bytes FROM (
+            SELECT c.seq, c.bytes, sum(c.bytes) OVER (ROWS UNBOUNDED PRECEDING) - c.bytes AS before
+              FROM (SELECT d.seq, d.bytes FROM outbox.delivery d
                      WHERE d.relay_id = relay AND d.state = 'PENDING' AND d.hold = 'TIME'
-                       AND d.available_at <= now()
+                       AND d.available_at <= now() AND d.lane = -1
                      ORDER BY d.available_at, d.seq LIMIT row_limit FOR UPDATE SKIP LOCKED) c) b
          WHERE b.before < outbox.bytes_per_claim();
-        SELECT array_agg(b.ctid), min(b.seq) INTO line, line_from FROM (
-            SELECT c.ctid, c.seq, sum(c.bytes) OVER (ROWS UNBOUNDED PRECEDING) - c.bytes AS before
-              FROM (SELECT d.ctid, d.seq, d.bytes FROM outbox.delivery d
+        IF due_bytes > share AND EXISTS (SELECT 1 FROM outbox.delivery d
+                                          WHERE d.relay_id = relay AND d.lane = -1
+                                            AND d.state = 'PENDING' AND d.hold = 'NONE'
+                                            AND d.seq > floor) THEN
+            due := due[1 : greatest(1, (SELECT count(*) FROM unnest(up_to) u WHERE u <= share))];
+            due_bytes := up_to[cardinality(due)];
+        END IF;
+        SELECT array_agg(b.seq), min(b.seq) INTO line, line_from FROM (
+            SELECT c.seq, sum(c.bytes) OVER (ROWS UNBOUNDED PRECEDING) - c.bytes AS before
+              FROM (SELECT d.seq, d.bytes FROM outbox.delivery d
                      WHERE d.relay_id = relay AND d.lane = -1
                        AND d.state = 'PENDING' AND d.hold = 'NONE' AND d.seq > floor
-                     ORDER BY d.seq LIMIT row_limit - coalesce(cardinality(due), 0)
+                     ORDER BY d.seq
+                     LIMIT greatest(row_limit - coalesce(cardinality(due), 0),
+                                    row_limit - outbox.due_share(row_limit))
                        FOR UPDATE SKIP LOCKED) c) b
          WHERE b.before + due_bytes < outbox.bytes_per_claim();
+        due := due[1 : row_limit - coalesce(cardinality(line), 0)];
     END IF;
     chosen := due || line;
 END $$;
 
--- Keys whose first waiting event waits for nobody any more go on. Returns how many events moved.
-CREATE FUNCTION outbox.release_keys(relay integer, lanes smallint[], row_limit integer)
+-- Of these keys, those whose first waiting event waits for nobody any more go on, so many events of
+-- each; the next ones follow when these are finished. Called whenever something may have freed them.
+-- Only a hint: a claim asks again who waits for whom. A suspect is one again.
+CREATE FUNCTION outbox.release_keys(relay integer, keys bigint[], row_limit integer DEFAULT 1000)
     RETURNS integer LANGUAGE plpgsql
     SET plan_cache_mode = force_generic_plan
-    SET enable_seqscan = off SET enable_bitmapscan = off
+    SET enable_seqscan = off SET enable_bitmapscan = off SET enable_nestloop = on
     SET enable_hashjoin = off SET enable_mergejoin = off AS $$
 DECLARE
+    freed bigint[];
     moved integer;
 BEGIN
-    WITH RECURSIVE parked AS (  -- the keys that have parked events, one probe each
-        (SELECT d.key_hash, d.lane FROM outbox.delivery d
-          WHERE d.relay_id = relay AND d.hold = 'KEY' ORDER BY d.key_hash LIMIT 1)
-        UNION ALL
-        SELECT n.key_hash, n.lane FROM parked p, LATERAL (
-            SELECT d.key_hash, d.lane FROM outbox.delivery d
-             WHERE d.relay_id = relay AND d.hold = 'KEY' AND d.key_hash > p.key_hash
-             ORDER BY d.key_hash LIMIT 1) n
-    ), freed AS (
-        SELECT p.key_hash FROM parked p, LATERAL (
+    freed := ARRAY(
+        SELECT n.seq FROM unnest(keys) AS k (key_hash), LATERAL (
             SELECT h.hold FROM outbox.delivery h
-             WHERE h.relay_id = relay AND h.key_hash = p.key_hash AND h.hold <> 'NONE'
-             ORDER BY h.seq LIMIT 1) first
-         WHERE p.lane = ANY (lanes) AND first.hold = 'KEY'
-    )
-    UPDATE outbox.delivery d SET hold = 'TIME', available_at = greatest(d.available_at, now())
-     WHERE d.ctid = ANY (ARRAY(
-               SELECT n.ctid FROM freed f, LATERAL (
-                   SELECT w.ctid FROM outbox.delivery w
-                    WHERE w.relay_id = relay AND w.key_hash = f.key_hash AND w.hold = 'KEY'
-                    ORDER BY w.seq LIMIT row_limit) n))
+             WHERE h.relay_id = relay AND h.key_hash = k.key_hash AND h.hold <> 'NONE'
+             ORDER BY h.seq LIMIT 1) first, LATERAL (
+            SELECT w.seq FROM outbox.delivery w
+             WHERE w.relay_id = relay AND w.key_hash = k.key_hash AND w.hold = 'KEY'
+               AND first.hold = 'KEY'
+             ORDER BY w.seq LIMIT row_limit) n);
+    IF freed = '{}' THEN
+        RETURN 0;
+    END IF;
+    UPDATE outbox.delivery d SET
+        hold = CASE WHEN d.crashes > 0 THEN 'SUSPECT' ELSE 'TIME' END::outbox.hold,
+        available_at = greatest(d.available_at, now())
+     WHERE d.relay_id = relay AND d.seq = ANY (freed)
        AND d.hold::text = 'KEY';  -- as text, so that the index on 'KEY' is not walked instead
     GET DIAGNOSTICS moved = ROW_COUNT;
     RETURN moved;
 END $$;
 
+-- What stood in the way of its key may do so no longer.
+CREATE FUNCTION outbox.release_behind(relay integer, seqs bigint[]) RETURNS void
+    LANGUAGE plpgsql
+    SET plan_cache_mode = force_generic_plan
+    SET enable_seqscan = off SET enable_bitmapscan = off AS $$
+BEGIN
+    PERFORM outbox.release_keys(relay, ARRAY(
+        SELECT DISTINCT d.key_hash FROM outbox.delivery d
+         WHERE d.relay_id = relay AND d.seq = ANY (seqs) AND d.key_hash IS NOT NULL));
+END $$;
+
+-- In case nobody noticed that a key was freed: the next so many keys that have waiting events, those
+-- in `lanes` only. Returns the last of them, to go on from; NULL after the last one.
+CREATE FUNCTION outbox.sweep_keys(relay integer, lanes smallint[], after bigint, key_limit integer)
+    RETURNS bigint LANGUAGE plpgsql
+    SET plan_cache_mode = force_generic_plan
+    SET enable_seqscan = off SET enable_bitmapscan = off
+    SET enable_hashjoin = off SET enable_mergejoin = off AS $$
+DECLARE
+    keys bigint[];
+BEGIN
+    WITH RECURSIVE parked AS (  -- one probe each
+        (SELECT d.key_hash, 1 AS n FROM outbox.delivery d
+          WHERE d.relay_id = relay AND d.hold = 'KEY' AND d.key_hash > sweep_keys.after
+          ORDER BY d.key_hash LIMIT 1)
+        UNION ALL
+        SELECT next.key_hash, p.n + 1 FROM parked p, LATERAL (
+            SELECT d.key_hash FROM outbox.delivery d
+             WHERE d.relay_id = relay AND d.hold = 'KEY' AND d.key_hash > p.key_hash
+             ORDER BY d.key_hash LIMIT 1) next
+         WHERE p.n < key_limit
+    )
+    SELECT array_agg(p.key_hash ORDER BY p.n) INTO keys FROM parked p;
+    PERFORM outbox.release_keys(relay, ARRAY(
+        SELECT k FROM unnest(keys) k WHERE outbox.lane_of(k, 0) = ANY (lanes)));
+    RETURN CASE WHEN cardinality(keys) = key_limit THEN keys[key_limit] END;
+END $$;
+
 -- Choose in order: from the caller's own lanes only, in seq order, and nothing whose key has an
 -- earlier event that waits. `holder` proves that the lanes are still ours: whoever takes them over
--- locks that row, so either this claim is committed before, or it finds the row gone.
+-- locks that row, so either this claim is committed before, or it finds the row gone. FOR KEY SHARE,
+-- which leaves the row's lease free to be renewed meanwhile.
 CREATE FUNCTION outbox.choose_ordered(
     relay integer, holder bigint, lanes smallint[], row_limit integer, lane_limit integer,
-    floor bigint, suspects boolean, release boolean, OUT chosen tid[], OUT line_from bigint
+    floor bigint, suspects boolean, OUT chosen bigint[], OUT line_from bigint
 ) LANGUAGE plpgsql
     SET plan_cache_mode = force_generic_plan
     SET enable_seqscan = off SET enable_bitmapscan = off
     SET enable_hashjoin = off SET enable_mergejoin = off AS $$
 DECLARE
-    behind tid[];
-    early tid[];
+    in_line boolean := EXISTS (SELECT 1 FROM unnest(lanes) AS own (lane), LATERAL (
+                                   SELECT 1 FROM outbox.delivery d
+                                    WHERE d.relay_id = relay AND d.lane = own.lane
+                                      AND d.state = 'PENDING' AND d.hold = 'NONE' AND d.seq > floor
+                                    LIMIT 1) l);
+    behind bigint[];
+    early bigint[];
 BEGIN
-    IF release AND EXISTS (SELECT 1 FROM outbox.delivery d
-                            WHERE d.relay_id = relay AND d.hold = 'KEY') THEN
-        PERFORM outbox.release_keys(relay, lanes, row_limit);
-    END IF;
     suspects := suspects AND EXISTS (SELECT 1 FROM outbox.delivery d
                                       WHERE d.relay_id = relay AND d.state = 'PENDING'
                                         AND d.hold = 'SUSPECT' AND d.available_at <= now()
                                         AND d.lane = ANY (lanes));
-    IF NOT suspects
+    IF NOT suspects AND NOT in_line
        AND NOT EXISTS (SELECT 1 FROM outbox.delivery d
                         WHERE d.relay_id = relay AND d.state = 'PENDING' AND d.hold = 'TIME'
-                          AND d.available_at <= now() AND d.lane = ANY (lanes))
-       AND NOT EXISTS (SELECT 1 FROM unnest(lanes) AS own (lane), LATERAL (
-                           SELECT 1 FROM outbox.delivery d
-                            WHERE d.relay_id = relay AND d.lane = own.lane
-                              AND d.state = 'PENDING' AND d.hold = 'NONE' AND d.seq > floor
-                            LIMIT 1) l) THEN
+                          AND d.available_at <= now() AND d.lane = ANY (lanes)) THEN
         RETURN;  -- a look that finds nothing writes nothing
     END IF;
     -- An event that was inserted before we registered comes before the later ones of its key. Not so
-    -- what waits for others who registered since: us it was offered to.
+    -- what waits for others who registered since: we were already offered it.
     IF EXISTS (SELECT 1 FROM outbox.unmatched u
                 WHERE u.version < (SELECT r.version FROM outbox.relay r WHERE r.id = relay)) THEN
         PERFORM outbox.route_unmatched(greatest(row_limit, 5000));
@@ -145,19 +200,19 @@ BEGIN
     END IF;
     -- Before anything is chosen: whoever changes a key by hand locks this row too, so that what we
     -- choose below is in the order that they left.
-    PERFORM 1 FROM outbox.holder h WHERE h.token = holder AND h.expires_at > now() FOR SHARE;
+    PERFORM 1 FROM outbox.holder h WHERE h.token = holder AND h.expires_at > now() FOR KEY SHARE;
     IF NOT FOUND THEN
         RETURN;
     END IF;
     WITH ready AS MATERIALIZED (
-        SELECT d.ctid, d.seq, d.lane, d.key_hash, d.crashes, d.hold, d.bytes
+        SELECT d.seq, d.lane, d.key_hash, d.crashes, d.bytes
           FROM outbox.delivery d
          WHERE d.relay_id = relay AND d.state = 'PENDING'
            AND d.hold = CASE WHEN suspects THEN 'SUSPECT' ELSE 'TIME' END::outbox.hold
            AND d.hold IN ('TIME', 'SUSPECT')
            AND d.available_at <= now() AND d.lane = ANY (lanes)
          ORDER BY d.available_at, d.seq
-         LIMIT CASE WHEN suspects THEN least(row_limit, 50) ELSE row_limit END
+         LIMIT CASE WHEN in_line AND NOT suspects THEN outbox.due_share(row_limit) ELSE row_limit END
     ), front AS MATERIALIZED (  -- the first in line of each of their lanes
         SELECT l.lane, f.seq FROM (SELECT DISTINCT r.lane FROM ready r WHERE NOT suspects) l,
             LATERAL (SELECT d.seq FROM outbox.delivery d
@@ -167,14 +222,17 @@ BEGIN
     ), early AS MATERIALIZED (
         -- The time that its producer set for it has come, and earlier events of its key may still
         -- be in line: it goes there too. (Not below the watermark: that is below who is first.)
-        SELECT r.ctid, r.seq FROM ready r, front f
+        SELECT r.seq FROM ready r, front f
          WHERE r.key_hash IS NOT NULL AND f.lane = r.lane AND f.seq < r.seq
     ), due AS MATERIALIZED (
-        SELECT r.ctid, r.seq, r.key_hash, r.crashes, r.hold, r.bytes FROM ready r
-         WHERE r.seq NOT IN (SELECT e.seq FROM early e)
+        SELECT b.seq, b.key_hash, b.crashes, b.bytes FROM (
+            SELECT r.*, sum(r.bytes) OVER (ORDER BY r.seq ROWS UNBOUNDED PRECEDING) - r.bytes AS before
+              FROM ready r WHERE r.seq NOT IN (SELECT e.seq FROM early e)) b
+         WHERE b.before = 0 OR suspects OR NOT in_line
+            OR b.before + b.bytes <= outbox.due_share(outbox.bytes_per_claim())
     ), line AS (
         SELECT l.* FROM unnest(lanes) AS own (lane), LATERAL (
-            SELECT d.ctid, d.seq, d.key_hash, d.crashes, d.hold, d.bytes FROM outbox.delivery d
+            SELECT d.seq, d.key_hash, d.crashes, d.bytes FROM outbox.delivery d
              WHERE d.relay_id = relay AND d.lane = own.lane
                AND d.state = 'PENDING' AND d.hold = 'NONE' AND d.seq > floor
              ORDER BY d.seq LIMIT lane_limit) l
@@ -198,62 +256,77 @@ BEGIN
                            AND h.seq NOT IN (SELECT due.seq FROM due)
                          ORDER BY h.seq LIMIT 1) w
     ), judged AS (
-        SELECT c.ctid, c.crashes, c.hold, c.seq,
+        SELECT c.crashes, c.seq,
                EXISTS (SELECT 1 FROM barrier b
                         WHERE b.key_hash = c.key_hash AND b.seq < c.seq) AS waits
           FROM candidate c
+    ), ranked AS (  -- among those that do not wait: which one it is, and how many loners are up to it
+        SELECT j.*, row_number() OVER (PARTITION BY j.waits ORDER BY j.seq) AS n,
+               count(*) FILTER (WHERE j.crashes >= 2) OVER (PARTITION BY j.waits ORDER BY j.seq)
+                   AS loners
+          FROM judged j
     )
-    SELECT CASE
-             WHEN NOT suspects THEN array_agg(j.ctid ORDER BY j.seq) FILTER (WHERE NOT j.waits)
-             -- as in claim(): small groups, then one at a time
-             WHEN (array_agg(j.crashes ORDER BY j.seq) FILTER (WHERE NOT j.waits))[1] >= 2
-             THEN (array_agg(j.ctid ORDER BY j.seq) FILTER (WHERE NOT j.waits))[1:1]
-             ELSE array_agg(j.ctid ORDER BY j.seq) FILTER (WHERE NOT j.waits AND j.crashes < 2)
-           END,
-           array_agg(j.ctid) FILTER (WHERE j.waits AND j.hold <> 'SUSPECT'),
-           (SELECT array_agg(e.ctid) FROM early e),
+    -- Suspects as in choose(): small groups, then one at a time; what is behind a loner may be of
+    -- its key. Those who wait do so elsewhere: here they would take the others' places for ever.
+    SELECT array_agg(r.seq ORDER BY r.seq) FILTER (WHERE NOT r.waits AND (
+               NOT suspects OR CASE WHEN r.n = 1 THEN true ELSE r.loners = 0 AND r.n <= 50 END)),
+           array_agg(r.seq) FILTER (WHERE r.waits),
+           (SELECT array_agg(e.seq) FROM early e),
            (SELECT min(l.seq) FROM line l)
       INTO chosen, behind, early, line_from
-      FROM judged j
+      FROM ranked r
      -- again, in the same view of the database in which the candidates were found
      WHERE NOT EXISTS (SELECT 1 FROM outbox.unmatched u
                         WHERE u.version < (SELECT r.version FROM outbox.relay r WHERE r.id = relay));
     IF behind IS NOT NULL THEN  -- out of the line, so that nobody steps over them again and again
         UPDATE outbox.delivery d SET hold = 'KEY'
-         WHERE d.ctid = ANY (behind) AND d.state = 'PENDING';
+         WHERE d.relay_id = relay AND d.seq = ANY (behind) AND d.state::text = 'PENDING'
+           AND d.key_hash IS NOT NULL;  -- it was just taken out of its lane: see relane
     END IF;
     IF early IS NOT NULL THEN
         UPDATE outbox.delivery d SET hold = 'NONE'
-         WHERE d.ctid = ANY (early) AND d.state::text = 'PENDING';  -- as text: see release_keys
+         WHERE d.relay_id = relay AND d.seq = ANY (early)
+           AND d.state::text = 'PENDING';  -- as text: see release_keys
     END IF;
 END $$;
 
--- The claim itself: what was chosen is ours. By address, and with no condition that an index could
--- serve: with poor statistics the planner would walk that instead. With a `holder` it is a claim in
--- order. One function, because every function that a row passes through copies it once more.
+-- The claim itself: what was chosen is ours, under the token `fence`, which the caller has drawn: so
+-- it knows what may be its own also where the answer is lost. By key: what was chosen in order is not
+-- locked. No other condition that an index could serve: with poor statistics the planner would walk
+-- that instead. With a `holder` it is a claim in order. One function, because every function that a
+-- row passes through copies it once more.
 -- Who is in line is due, whatever its available_at says: that is when its producer's transaction
 -- began, which may be after ours did, or the clock was set back. Left out, it would be overtaken by
 -- the next of its key. `least`, so that nothing is ever claimed before its available_at.
+-- `name` is whom we mean by `relay`: in a database that was restored the id may be another relay's.
+-- `floor` holds for one server, which `server` names by its start: on any other, after a failover or
+-- a restore, seqs below it may be given out again.
+-- A traceparent is a line of 55 characters; whatever else is in that place is not carried.
 CREATE FUNCTION outbox.claim(
-    relay integer, owner text, row_limit integer, lease interval, floor bigint,
-    suspects boolean, durable boolean, holder bigint DEFAULT NULL,
-    lanes smallint[] DEFAULT NULL, lane_limit integer DEFAULT NULL, release boolean DEFAULT false
+    relay integer, name text, owner text, fence bigint, row_limit integer, lease interval, floor bigint,
+    server timestamptz, suspects boolean, durable boolean, holder bigint DEFAULT NULL,
+    lanes smallint[] DEFAULT NULL, lane_limit integer DEFAULT NULL
 ) RETURNS SETOF outbox.claimed LANGUAGE plpgsql
     SET plan_cache_mode = force_generic_plan
     SET enable_seqscan = off SET enable_bitmapscan = off
     SET enable_hashjoin = off SET enable_mergejoin = off AS $$
 DECLARE
-    fence bigint;
-    chosen tid[];
+    chosen bigint[];
     line_from bigint;
 BEGIN
+    PERFORM 1 FROM outbox.relay r WHERE r.id = relay AND r.name = claim.name;
+    IF NOT FOUND THEN
+        RETURN;
+    END IF;
+    IF server IS DISTINCT FROM pg_postmaster_start_time() THEN
+        floor := 0;
+    END IF;
     IF holder IS NULL THEN
         SELECT c.chosen, c.line_from INTO chosen, line_from
           FROM outbox.choose(relay, row_limit, floor, suspects) c;
     ELSE
         SELECT c.chosen, c.line_from INTO chosen, line_from
-          FROM outbox.choose_ordered(relay, holder, lanes, row_limit, lane_limit, floor, suspects,
-                                     release) c;
+          FROM outbox.choose_ordered(relay, holder, lanes, row_limit, lane_limit, floor, suspects) c;
     END IF;
     IF chosen IS NULL THEN
         RETURN;
@@ -263,19 +336,19 @@ BEGIN
         -- Not so what ends a claim, so a transaction that does both is durable.
         PERFORM set_config('synchronous_commit', 'off', true);
     END IF;
-    fence := nextval('outbox.token_seq');
     RETURN QUERY
     WITH mine AS (
         UPDATE outbox.delivery d SET
             state = 'CLAIMED', hold = 'NONE', attempts = d.attempts + 1, claimed_at = now(),
             claimed_by = owner, claim_token = fence, lease_until = now() + lease,
             available_at = least(d.available_at, now())
-         WHERE d.ctid = ANY (chosen) AND d.state = 'PENDING'
+         WHERE d.relay_id = relay AND d.seq = ANY (chosen) AND d.state = 'PENDING'
            AND (d.hold = 'NONE' OR d.available_at <= now())
         RETURNING d.seq, d.attempts, d.attempts_base, d.crashes, d.lane, d.age_from)
     SELECT d.seq, fence, now(), d.attempts, d.attempts_base, d.crashes, d.lane,
            e.event_id::text, e.event_type, e.payload, e.content_type, e.headers::text,
-           e.metadata->>'traceparent', e.partition_key, e.ordering_key, e.tenant_id,
+           CASE WHEN length(e.metadata->>'traceparent') <= 512 THEN e.metadata->>'traceparent' END,
+           e.partition_key, e.ordering_key, e.tenant_id,
            e.correlation_id, e.causation_id::text, e.idempotency_key, e.aggregate_type,
            e.aggregate_id, CASE WHEN outbox.in_calendar(e.occurred_at) THEN e.occurred_at END,
            e.created_at, e.max_attempts, line_from, d.age_from
@@ -283,30 +356,33 @@ BEGIN
 END $$;
 
 -- Published. Fenced by the claim's token: what was lost to another relay meanwhile is not touched
--- but returned. OFFSET 0 keeps the planner from another way round: from the list, by the primary
--- key, to the row. (And no `state = 'CLAIMED'`: the index of claimed rows would win the plan.)
-CREATE FUNCTION outbox.finish_published(relay integer, fence bigint, seqs bigint[], results text[])
-    RETURNS SETOF bigint LANGUAGE plpgsql
+-- but returned. By key, because a renewal may move the row at this very moment: by its address it
+-- would be passed over, published and yet still claimed. The list twice, once for the index and once
+-- for the join: so the plan reads these rows and no others, whatever the statistics say. (And no
+-- `state = 'CLAIMED'`: the index of claimed rows would win the plan.)
+CREATE FUNCTION outbox.finish_published(
+    relay integer, fence bigint, seqs bigint[], results text[]
+) RETURNS SETOF bigint LANGUAGE plpgsql
     SET plan_cache_mode = force_generic_plan
     SET enable_seqscan = off SET enable_bitmapscan = off
-    SET enable_hashjoin = off SET enable_mergejoin = off AS $$
+    SET enable_nestloop = off SET enable_mergejoin = off AS $$
 DECLARE
     done integer;
 BEGIN
     UPDATE outbox.delivery d SET
         state = 'PUBLISHED', published_at = now(), result = v.result, crashes = 0,
         claimed_at = NULL, claimed_by = NULL, claim_token = NULL, lease_until = NULL
-      FROM (SELECT v.result, a.ctid FROM unnest(seqs, results) AS v (seq, result), LATERAL (
-                SELECT o.ctid FROM outbox.delivery o
-                 WHERE o.relay_id = relay AND o.seq = v.seq OFFSET 0) a OFFSET 0) v
-     WHERE d.ctid = v.ctid AND d.claim_token = fence;
+      FROM unnest(seqs, results) AS v (seq, result)
+     WHERE d.relay_id = relay AND d.seq = ANY (seqs) AND d.seq = v.seq AND d.claim_token = fence;
     GET DIAGNOSTICS done = ROW_COUNT;
+    IF EXISTS (SELECT 1 FROM outbox.delivery p WHERE p.relay_id = relay AND p.hold = 'KEY') THEN
+        PERFORM outbox.release_behind(relay, seqs);
+    END IF;
     IF done < cardinality(seqs) THEN
         -- Not lost is what we wrote in a first try whose answer never reached us.
-        RETURN QUERY SELECT v.seq FROM unnest(seqs, results) AS v (seq, result) WHERE NOT EXISTS (
-            SELECT 1 FROM outbox.delivery d
-             WHERE d.relay_id = relay AND d.seq = v.seq
-               AND d.state = 'PUBLISHED' AND d.result = v.result);
+        RETURN QUERY SELECT v.seq FROM unnest(seqs, results) AS v (seq, result)
+          LEFT JOIN outbox.delivery d ON d.relay_id = relay AND d.seq = ANY (seqs) AND d.seq = v.seq
+         WHERE d.result IS DISTINCT FROM v.result OR d.state::text <> 'PUBLISHED';
     END IF;
 END $$;
 
@@ -317,13 +393,19 @@ CREATE FUNCTION outbox.finish_failed(
     refunds boolean[],          -- it was no attempt of its own: the budget is not touched
     crashed boolean[],          -- its lease ran out
     errors text[]               -- {"class", "code", "text"} or null to keep the last one
-) RETURNS SETOF bigint LANGUAGE sql
+) RETURNS SETOF bigint LANGUAGE plpgsql
     SET plan_cache_mode = force_generic_plan
     SET enable_seqscan = off SET enable_bitmapscan = off
-    SET enable_hashjoin = off SET enable_mergejoin = off AS $$
-    WITH done AS (
+    SET enable_nestloop = off SET enable_mergejoin = off AS $$
+DECLARE
+    done bigint[];
+BEGIN
+    WITH ended AS (
         UPDATE outbox.delivery d SET
-            state = v.state::outbox.state, hold = v.hold::outbox.hold,
+            state = v.state::outbox.state,
+            -- A relay that stopped ordering meanwhile has no keys that anybody would wait for.
+            hold = CASE WHEN d.key_hash IS NOT NULL THEN v.hold WHEN v.hold = 'KEY' THEN 'TIME'
+                        WHEN v.hold = 'DEAD' THEN 'NONE' ELSE v.hold END::outbox.hold,
             available_at = CASE WHEN v.state = 'PENDING'
                                 THEN now() + make_interval(secs => v.delay)
                                 ELSE d.available_at END,
@@ -331,31 +413,28 @@ CREATE FUNCTION outbox.finish_failed(
             crashes = CASE WHEN v.crash THEN d.crashes + 1 ELSE 0 END,
             last_error = coalesce(v.error::jsonb || jsonb_build_object('at', now()), d.last_error),
             claimed_at = NULL, claimed_by = NULL, claim_token = NULL, lease_until = NULL
-          FROM (SELECT v.*, a.ctid
-                  FROM unnest(seqs, fences, states, holds, delays, refunds, crashed, errors)
-                       AS v (seq, fence, state, hold, delay, refund, crash, error),
-                       LATERAL (SELECT o.ctid FROM outbox.delivery o
-                                 WHERE o.relay_id = relay AND o.seq = v.seq OFFSET 0) a
-                OFFSET 0) v
-         WHERE d.ctid = v.ctid AND d.claim_token = v.fence
+          FROM unnest(seqs, fences, states, holds, delays, refunds, crashed, errors)
+               AS v (seq, fence, state, hold, delay, refund, crash, error)
+         WHERE d.relay_id = relay AND d.seq = ANY (seqs) AND d.seq = v.seq
+           AND d.claim_token = v.fence
         RETURNING d.seq)
-    SELECT s FROM unnest(seqs) s WHERE s NOT IN (SELECT seq FROM done)
-$$;
+    SELECT array_agg(e.seq) INTO done FROM ended e;
+    IF EXISTS (SELECT 1 FROM outbox.delivery p WHERE p.relay_id = relay AND p.hold = 'KEY') THEN
+        PERFORM outbox.release_behind(relay, seqs);
+    END IF;
+    RETURN QUERY SELECT s FROM unnest(seqs) s EXCEPT SELECT s FROM unnest(done) s;
+END $$;
 
 -- The claims of `fence` are ours for longer. Returns how many still were.
 CREATE FUNCTION outbox.renew(relay integer, fence bigint, seqs bigint[], lease interval)
     RETURNS integer LANGUAGE plpgsql
     SET plan_cache_mode = force_generic_plan
-    SET enable_seqscan = off SET enable_bitmapscan = off
-    SET enable_hashjoin = off SET enable_mergejoin = off AS $$
+    SET enable_seqscan = off SET enable_bitmapscan = off AS $$
 DECLARE
     done integer;
 BEGIN
     UPDATE outbox.delivery d SET lease_until = now() + lease
-      FROM (SELECT a.ctid FROM unnest(seqs) AS v (seq), LATERAL (
-                SELECT o.ctid FROM outbox.delivery o
-                 WHERE o.relay_id = relay AND o.seq = v.seq OFFSET 0) a OFFSET 0) v
-     WHERE d.ctid = v.ctid AND d.claim_token = fence;
+     WHERE d.relay_id = relay AND d.seq = ANY (seqs) AND d.claim_token = fence;
     GET DIAGNOSTICS done = ROW_COUNT;
     RETURN done;
 END $$;
@@ -365,7 +444,7 @@ END $$;
 -- be buried in the moment in which they are replayed. It goes through CLAIMED as the lifecycle asks,
 -- in this transaction, and no attempt is counted.
 CREATE FUNCTION outbox.expire(
-    relay integer, owner text, lanes smallint[], row_limit integer, floor bigint,
+    relay integer, name text, owner text, lanes smallint[], row_limit integer, floor bigint,
     max_age interval, block boolean
 ) RETURNS TABLE (seq bigint, event_id text) LANGUAGE plpgsql
     SET plan_cache_mode = force_generic_plan
@@ -388,13 +467,15 @@ BEGIN
           ORDER BY d.available_at LIMIT row_limit)
     )
     SELECT array_agg(n.seq) INTO old FROM next n JOIN outbox.event e ON e.seq = n.seq
-     WHERE coalesce(n.age_from, e.created_at) < now() - max_age;
+     WHERE coalesce(n.age_from, e.created_at) < now() - max_age
+       AND EXISTS (SELECT 1 FROM outbox.relay r WHERE r.id = relay AND r.name = expire.name);
     IF old IS NULL THEN
         RETURN;
     END IF;
     SELECT array_agg(l.seq) INTO old FROM (
         SELECT d.seq FROM outbox.delivery d
          WHERE d.relay_id = relay AND d.seq = ANY (old) AND d.state = 'PENDING'
+           AND (d.age_from IS NULL OR d.age_from < now() - max_age)  -- nobody brought it back just now
            FOR UPDATE SKIP LOCKED) l;
     UPDATE outbox.delivery d SET
         state = 'CLAIMED', hold = 'NONE', claimed_at = now(), claimed_by = owner,
@@ -411,4 +492,5 @@ BEGIN
          WHERE d.relay_id = relay AND d.seq = ANY (old)
         RETURNING d.seq)
     SELECT dead.seq, e.event_id::text FROM dead JOIN outbox.event e ON e.seq = dead.seq;
+    PERFORM outbox.release_behind(relay, old);  -- where the dead hold nobody up
 END $$;

@@ -35,7 +35,7 @@ GRANT INSERT, UPDATE ON outbox.delivery, outbox.relay TO outbox_relay;
 GRANT UPDATE, DELETE ON outbox.unmatched TO outbox_relay;
 GRANT INSERT, UPDATE, DELETE ON outbox.holder, outbox.lane TO outbox_relay;
 GRANT INSERT ON outbox.audit TO outbox_relay;
-GRANT SELECT, USAGE ON SEQUENCE outbox.event_seq, outbox.token_seq TO outbox_relay;
+GRANT SELECT ON SEQUENCE outbox.event_seq TO outbox_relay;
 
 DO $$
 DECLARE

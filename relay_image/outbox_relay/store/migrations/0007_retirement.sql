@@ -43,6 +43,24 @@ CREATE TRIGGER relay_is_not_truncated BEFORE TRUNCATE ON outbox.relay
 ALTER TABLE outbox.relay ENABLE ALWAYS TRIGGER relay_is_kept;
 ALTER TABLE outbox.relay ENABLE ALWAYS TRIGGER relay_is_not_truncated;
 
+-- A key whose lane is gone would never be claimed again. Who holds a lane is the processes' affair.
+CREATE FUNCTION outbox.lane_is_kept() RETURNS trigger LANGUAGE plpgsql AS $$
+BEGIN
+    IF TG_OP = 'DELETE' AND EXISTS (
+        SELECT 1 FROM outbox.relay WHERE id = OLD.relay_id AND retirement IS NOT NULL)
+    THEN
+        RETURN OLD;
+    END IF;
+    RAISE EXCEPTION 'outbox: % of outbox.lane is not allowed: keys would stand still',
+        TG_OP USING ERRCODE = 'restrict_violation', HINT = 'Lanes go when their relay is retired.';
+END $$;
+CREATE TRIGGER lane_is_kept BEFORE UPDATE OF relay_id, lane OR DELETE ON outbox.lane
+    FOR EACH ROW EXECUTE FUNCTION outbox.lane_is_kept();
+CREATE TRIGGER lane_is_not_truncated BEFORE TRUNCATE ON outbox.lane
+    FOR EACH STATEMENT EXECUTE FUNCTION outbox.lane_is_kept();
+ALTER TABLE outbox.lane ENABLE ALWAYS TRIGGER lane_is_kept;
+ALTER TABLE outbox.lane ENABLE ALWAYS TRIGGER lane_is_not_truncated;
+
 -- Only what waits, and only for a relay that is retired: what was published or died stays known.
 CREATE OR REPLACE FUNCTION outbox.delivery_is_kept() RETURNS trigger LANGUAGE plpgsql AS $$
 BEGIN
@@ -178,7 +196,7 @@ COMMENT ON VIEW outbox.events IS
     'Every event with its state per relay; relay is NULL while no relay wants the event, and state too where none ever will get it: a record, or what waited for a relay that was retired.';
 
 -- Retiring is an intervention, hence the relays' role's, which can already end whatever waits.
-REVOKE ALL ON FUNCTION outbox.relay_is_kept(), outbox.at_work(integer),
+REVOKE ALL ON FUNCTION outbox.relay_is_kept(), outbox.lane_is_kept(), outbox.at_work(integer),
     outbox.retire_relay(text, text, text),
     outbox.drop_waiting(integer, integer, smallint, bigint) FROM PUBLIC;
 GRANT EXECUTE ON FUNCTION outbox.at_work(integer), outbox.retire_relay(text, text, text),

@@ -77,13 +77,31 @@ BEGIN
 END $$;
 CREATE TRIGGER replay_is_kept BEFORE DELETE OR TRUNCATE ON outbox.replay
     FOR EACH STATEMENT EXECUTE FUNCTION outbox.replay_is_kept();
-CREATE TRIGGER replay_chunk_is_kept BEFORE UPDATE OR DELETE OR TRUNCATE ON outbox.replay_chunk
+CREATE TRIGGER replay_chunk_is_kept BEFORE UPDATE OR TRUNCATE ON outbox.replay_chunk
     FOR EACH STATEMENT EXECUTE FUNCTION outbox.replay_is_kept();
 CREATE TRIGGER replay_ledger_is_kept BEFORE UPDATE OR DELETE OR TRUNCATE ON outbox.replay_ledger
     FOR EACH STATEMENT EXECUTE FUNCTION outbox.replay_is_kept();
 CREATE TRIGGER replay_keeps_its_request BEFORE UPDATE OF id, relay_id, action, states,
     reset_attempts, rate, chunk_rows, request, reason, requested_by, created_at
     ON outbox.replay FOR EACH STATEMENT EXECUTE FUNCTION outbox.replay_is_kept();
+
+-- A plan goes when nobody will ever ask for it again: its replay is finished, or its relay retired. The
+-- request, the figures and the ledger stay.
+CREATE FUNCTION outbox.plan_is_over(replay text) RETURNS boolean LANGUAGE sql STABLE AS $$
+    SELECT p.finished_at IS NOT NULL OR r.retirement IS NOT NULL
+      FROM outbox.replay p JOIN outbox.relay r ON r.id = p.relay_id WHERE p.id = plan_is_over.replay $$;
+
+CREATE FUNCTION outbox.replay_needs_its_plan() RETURNS trigger LANGUAGE plpgsql AS $$
+BEGIN
+    IF outbox.plan_is_over(OLD.replay_id) THEN
+        RETURN OLD;
+    END IF;
+    RAISE EXCEPTION 'outbox: DELETE of outbox.replay_chunk is not allowed: replay % is not finished',
+        OLD.replay_id USING ERRCODE = 'restrict_violation',
+        HINT = 'A plan goes by itself when its replay is done.';
+END $$;
+CREATE TRIGGER replay_needs_its_plan BEFORE DELETE ON outbox.replay_chunk
+    FOR EACH ROW EXECUTE FUNCTION outbox.replay_needs_its_plan();
 
 CREATE FUNCTION outbox.replay_goes_on() RETURNS trigger LANGUAGE plpgsql AS $$
 BEGIN
@@ -99,6 +117,7 @@ CREATE TRIGGER replay_ends_once BEFORE UPDATE OF finished_at, stopped_at
     EXECUTE FUNCTION outbox.replay_goes_on();
 ALTER TABLE outbox.replay ENABLE ALWAYS TRIGGER replay_is_kept;
 ALTER TABLE outbox.replay_chunk ENABLE ALWAYS TRIGGER replay_chunk_is_kept;
+ALTER TABLE outbox.replay_chunk ENABLE ALWAYS TRIGGER replay_needs_its_plan;
 ALTER TABLE outbox.replay_ledger ENABLE ALWAYS TRIGGER replay_ledger_is_kept;
 ALTER TABLE outbox.replay ENABLE ALWAYS TRIGGER replay_keeps_its_request;
 ALTER TABLE outbox.replay ENABLE ALWAYS TRIGGER replay_is_planned_once;
@@ -186,7 +205,8 @@ BEGIN
     SELECT job.relay_id, e.seq, outbox.bytes_of(e.payload, e.headers),
            CASE WHEN ordered THEN outbox.key_hash(e.ordering_key) END,
            CASE WHEN ordered THEN outbox.lane_of(outbox.key_hash(e.ordering_key), e.seq) ELSE -1 END,
-           'TIME', greatest(e.available_at, due), greatest(e.available_at, due), job.id
+           'TIME', greatest(e.available_at, due),
+           CASE WHEN e.available_at = 'infinity' THEN due ELSE greatest(e.available_at, due) END, job.id
       FROM unnest(seqs) AS v (seq) JOIN outbox.event e ON e.seq = v.seq
         ON CONFLICT DO NOTHING;
     GET DIAGNOSTICS given = ROW_COUNT;
@@ -309,12 +329,32 @@ BEGIN
     n := chunk.n;
 END $$;
 
+-- So many chunks of plans that are over go; how many did. With its owner's rights: nobody else may
+-- delete. By replay, because of those there are few, and of chunks there may be many.
+CREATE FUNCTION outbox.forget_plans(row_limit integer) RETURNS integer
+    LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp
+    SET enable_seqscan = off SET enable_bitmapscan = off AS $$
+DECLARE
+    gone integer;
+BEGIN
+    DELETE FROM outbox.replay_chunk d USING (
+        SELECT c.replay_id, c.band, c.n FROM outbox.replay p, LATERAL (
+            SELECT o.replay_id, o.band, o.n FROM outbox.replay_chunk o
+             WHERE o.replay_id = p.id LIMIT row_limit) c
+         WHERE outbox.plan_is_over(p.id) LIMIT row_limit) c
+     WHERE d.replay_id = c.replay_id AND d.band = c.band AND d.n = c.n;
+    GET DIAGNOSTICS gone = ROW_COUNT;
+    RETURN gone;
+END $$;
+
 REVOKE ALL ON FUNCTION outbox.replay_is_kept(), outbox.replay_goes_on(),
+    outbox.replay_needs_its_plan(), outbox.plan_is_over(text), outbox.forget_plans(integer),
     outbox.add_counts(jsonb, jsonb),
     outbox.requeue(outbox.replay, boolean, bigint[], timestamptz),
     outbox.backfill(outbox.replay, boolean, bigint[], timestamptz),
     outbox.replay_take(text, text) FROM PUBLIC;
-GRANT EXECUTE ON FUNCTION outbox.add_counts(jsonb, jsonb),
+GRANT EXECUTE ON FUNCTION outbox.add_counts(jsonb, jsonb), outbox.plan_is_over(text),
+    outbox.forget_plans(integer),
     outbox.requeue(outbox.replay, boolean, bigint[], timestamptz),
     outbox.backfill(outbox.replay, boolean, bigint[], timestamptz),
     outbox.replay_take(text, text) TO outbox_relay;

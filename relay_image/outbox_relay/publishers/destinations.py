@@ -1,0 +1,183 @@
+"""
+Destinations: a publisher's topics or endpoints, of which one may be sick while the others are well.
+
+A publisher gives every batch to `publish`, which leaves out what is for parked destinations, sends
+the rest, and learns from the outcomes. A timeout says little: it is the destination's where others
+answered in the same call. Where nobody did, it may be the broker's: then the worker probes it, and
+tells us through `blame` if it answers.
+"""
+
+import logging
+from collections.abc import Callable, Collection, Mapping, Sequence
+
+from outbox_relay.model.attempt import Acked, Error, ErrorClass, Outcome, Refused, Unsent
+from outbox_relay.model.event import Claim
+from outbox_relay.publishers.parking import Parked, Parking, Trial, Wait
+
+LOG = logging.getLogger("outbox.relay")
+
+TRIAL = 20
+"""Events that go first when a pause is over."""
+
+PARKED = "its destination takes nothing now"
+
+Send = Callable[[Sequence[Claim], float | None], Sequence[Outcome]]
+"""A batch, and the seconds that it may take if not as long as usual; one outcome per event."""
+
+
+class Destinations:
+    def __init__(
+        self,
+        name_of: Callable[[Claim], str | None],
+        send: Send,
+        timeout: float,
+        clock: Callable[[], float],
+    ) -> None:
+        """`name_of` is None for an event that has no destination: it is sent, and judged there.
+        `timeout` is what a call may take, in seconds."""
+        self._name_of = name_of
+        self._send = send
+        self._timeout = timeout
+        self._clock = clock
+        self._parking = Parking(clock)
+
+    def publish(self, batch: Sequence[Claim]) -> Sequence[Outcome]:
+        if not self._parking:
+            return self._learn(batch, self._send(batch, None), ())
+        until = self._clock() + self._timeout
+        outcomes: list[Outcome | None] = [None] * len(batch)
+        healthy: list[int] = []
+        trial: list[int] = []
+        admitted: dict[str, Trial | Wait | None] = {}
+        room: dict[str, int] = {}
+        turned_away: dict[str, list[int]] = {}
+        for index, claim in enumerate(batch):
+            name = self._name_of(claim)
+            if name is None:
+                healthy.append(index)
+                continue
+            if name not in admitted:
+                admitted[name] = self._parking.admit(name)
+                room[name] = TRIAL
+            match admitted[name]:
+                case None:
+                    healthy.append(index)
+                # The first of them: so of every key it is its beginning, without a gap.
+                case Trial() if room[name] > 0:
+                    room[name] -= 1
+                    trial.append(index)
+                case _:
+                    turned_away.setdefault(name, []).append(index)
+        for name, indexes in turned_away.items():
+            later = Unsent(PARKED, self._parking.turn_away(name, len(indexes)))
+            for index in indexes:
+                outcomes[index] = later
+        tried = {name: a.patience for name, a in admitted.items() if isinstance(a, Trial)}
+        try:
+            # Apart, so that nobody else waits for them; the others first.
+            self._send_part(batch, healthy, outcomes, None)
+            left = until - self._clock()
+            patience = min(left, max(tried.values(), default=0.0))
+            if left > 0:
+                self._send_part(batch, trial, outcomes, patience)
+            else:
+                for index in trial:
+                    outcomes[index] = Unsent(PARKED, 1.0)
+            return self._learn(batch, outcomes, tried)  # type: ignore[arg-type]
+        finally:
+            for name in tried:
+                self._parking.undecided(name)  # if it still is, such as after an exception
+
+    def blame(self, batch: Sequence[Claim], outcomes: Sequence[Outcome]) -> Sequence[Outcome]:
+        failed: dict[str, Error] = {}
+        for claim, outcome in zip(batch, outcomes, strict=True):
+            name, error = self._name_of(claim), _outage(outcome)
+            if name is not None and error is not None:
+                failed.setdefault(name, error)
+        return self._park(failed, batch, outcomes)
+
+    def parked(self) -> Sequence[Parked]:
+        return self._parking.parked()
+
+    def _send_part(
+        self,
+        batch: Sequence[Claim],
+        indexes: Sequence[int],
+        outcomes: list[Outcome | None],
+        patience: float | None,
+    ) -> None:
+        if indexes:
+            found = self._send([batch[i] for i in indexes], patience)
+            for index, outcome in zip(indexes, found, strict=True):
+                outcomes[index] = outcome
+
+    def _learn(
+        self, batch: Sequence[Claim], outcomes: Sequence[Outcome], tried: Collection[str]
+    ) -> Sequence[Outcome]:
+        if not self._parking and all(outcome.__class__ is Acked for outcome in outcomes):
+            return outcomes
+        answered: set[str] = set()
+        failed: dict[str, Error] = {}
+        any_acked = False
+        for claim, outcome in zip(batch, outcomes, strict=True):
+            name = self._name_of(claim)
+            if name is None:
+                continue
+            match outcome:
+                case Acked():
+                    any_acked = True
+                    answered.add(name)
+                case Refused(error) if error.kind in (ErrorClass.OUTAGE, ErrorClass.DESTINATION):
+                    failed.setdefault(name, error)
+                case Refused(error) if error.kind is ErrorClass.TRANSIENT:
+                    answered.add(name)  # with a refusal, but it answered
+        if self._parking:
+            for name in answered:
+                self._welcome_back(name)
+        sick = {
+            name: error
+            for name, error in failed.items()
+            if name not in answered and (any_acked or error.kind is ErrorClass.DESTINATION)
+        }
+        return self._park(sick, batch, outcomes)
+
+    def _park(
+        self, sick: Mapping[str, Error], batch: Sequence[Claim], outcomes: Sequence[Outcome]
+    ) -> Sequence[Outcome]:
+        """These are at fault, not the broker."""
+        if not sick:
+            return outcomes
+        for name, error in sick.items():
+            if self._parking.sick(name, f"{error.code}: {error.text}"):
+                LOG.warning(
+                    "%s takes nothing now: its events wait, and it costs them no attempts; "
+                    "others go on: %s",
+                    name,
+                    error.text,
+                    extra={
+                        "happening": "parked",
+                        "destination": name,
+                        "error_code": error.code,
+                    },
+                )
+        return [
+            Refused(outage._replace(kind=ErrorClass.DESTINATION))
+            if (outage := _outage(outcome)) and self._name_of(claim) in sick
+            else outcome
+            for claim, outcome in zip(batch, outcomes, strict=True)
+        ]
+
+    def _welcome_back(self, name: str) -> None:
+        if known := self._parking.well(name):
+            LOG.info(
+                "%s answers again, after %.0f s",
+                name,
+                known.seconds,
+                extra={"happening": "unparked", "destination": name},
+            )
+
+
+def _outage(outcome: Outcome) -> Error | None:
+    if isinstance(outcome, Refused) and outcome.error.kind is ErrorClass.OUTAGE:
+        return outcome.error
+    return None

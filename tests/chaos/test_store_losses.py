@@ -1,0 +1,29 @@
+"""
+The connection to the database is lost at every statement, before and after the server's commit.
+
+After each case nothing is lost, nothing is stuck for longer than two leases, order within a key is
+kept, duplicates stay within one batch, and what each process believes is what the database says.
+How to play one case alone, or all of them: `cases`.
+"""
+
+import pytest
+
+from chaos.cases import Case, Played, chosen, play_all, told
+from services import Postgres
+
+pytestmark = [pytest.mark.pg, pytest.mark.slow, pytest.mark.timeout(1800)]
+
+GROUPS: dict[str, list[Case]] = {}
+for case in chosen():
+    GROUPS.setdefault(case.scene, []).append(case)
+
+
+@pytest.mark.parametrize("scene", GROUPS)
+def test_a_connection_lost_at_any_statement_changes_nothing(
+    scene: str, postgres: Postgres, migrated_template: str, played: list[Played]
+) -> None:
+    results = play_all(GROUPS[scene], postgres, migrated_template)
+    played += results
+    failed = [p for p in results if p.failure]
+    if failed:
+        pytest.fail(f"{len(failed)} of {len(results)} failed:\n\n{told(failed)}", pytrace=False)

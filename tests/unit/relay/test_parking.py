@@ -1,0 +1,150 @@
+"""Parking: who takes nothing now, for how long, and who is the first to try again."""
+
+import pytest
+
+from outbox_relay.publishers.parking import (
+    FORGET_AFTER,
+    LONGEST_ABSENCE,
+    RETURNS_PER_SECOND,
+    Parking,
+    Trial,
+    Wait,
+)
+
+
+class Clock:
+    def __init__(self) -> None:
+        self.now = 1000.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+@pytest.fixture
+def clock() -> Clock:
+    return Clock()
+
+
+@pytest.fixture
+def parking(clock: Clock) -> Parking:
+    return Parking(clock)
+
+
+def test_who_never_failed_is_sent_to(parking: Parking) -> None:
+    assert not parking
+    assert parking.admit("orders") is None
+    assert parking.well("orders") is None
+    assert parking.parked() == []
+
+
+def test_who_failed_waits_and_others_do_not(parking: Parking, clock: Clock) -> None:
+    assert parking.sick("orders", "no replicas")
+    assert parking
+    clock.now += 0.25
+    assert parking.admit("orders") == Wait()
+    assert parking.turn_away("orders", 1) == 0.25
+    assert parking.admit("payments") is None
+
+
+def test_after_the_pause_one_caller_tries_and_the_others_wait(
+    parking: Parking, clock: Clock
+) -> None:
+    parking.sick("orders", "no replicas")
+    clock.now += 0.5
+    assert parking.admit("orders") == Trial(patience=2.0)
+    assert parking.admit("orders") == Wait()
+    assert parking.turn_away("orders", 1) == 0.5
+
+
+def test_the_pause_doubles_with_each_trial_up_to_its_limit(parking: Parking, clock: Clock) -> None:
+    parking.sick("orders", "no replicas")
+    pauses, patience = [], []
+    for _ in range(8):
+        assert parking.admit("orders") == Wait()
+        pauses.append(parking.turn_away("orders", 0))
+        clock.now += pauses[-1]
+        trial = parking.admit("orders")
+        assert isinstance(trial, Trial)
+        patience.append(trial.patience)
+        assert not parking.sick("orders", "still none")
+    assert pauses == [0.5, 1, 2, 4, 8, 15, 15, 15]
+    assert patience == [2, 2, 2, 4, 8, 15, 15, 15]
+
+
+def test_the_end_of_an_older_call_makes_no_pause_longer(parking: Parking, clock: Clock) -> None:
+    parking.sick("orders", "no replicas")
+    clock.now += 0.25
+    assert not parking.sick("orders", "no replicas, said another worker")
+    assert parking.turn_away("orders", 0) == 0.25
+
+
+def test_an_answer_ends_it_and_the_next_time_begins_with_the_shortest_pause(
+    parking: Parking, clock: Clock
+) -> None:
+    for _ in range(4):
+        parking.sick("orders", "no replicas")
+        clock.now += 20
+        parking.admit("orders")
+    known = parking.well("orders")
+    assert known is not None
+    assert known == ("orders", 80.0, "no replicas")
+    assert not parking
+    assert parking.sick("orders", "no leader")
+    assert parking.turn_away("orders", 0) == 0.5
+
+
+def test_a_trial_that_told_nothing_is_made_again_after_the_same_pause(
+    parking: Parking, clock: Clock
+) -> None:
+    parking.sick("orders", "no replicas")
+    clock.now += 0.5
+    parking.admit("orders")
+    parking.undecided("orders")
+    assert parking.turn_away("orders", 0) == 0.5
+    clock.now += 0.5
+    assert isinstance(parking.admit("orders"), Trial)
+
+
+def test_a_trial_whose_blame_comes_later_counts_as_one(parking: Parking, clock: Clock) -> None:
+    parking.sick("orders", "no replicas")
+    clock.now += 0.5
+    parking.admit("orders")
+    parking.undecided("orders")
+    parking.sick("orders", "and the broker answers")
+    assert parking.turn_away("orders", 0) == 1.0
+
+
+def test_nothing_is_undecided_about_who_is_well(parking: Parking) -> None:
+    parking.undecided("orders")
+    assert parking.admit("orders") is None
+
+
+def test_those_who_are_turned_away_come_back_one_after_another(
+    parking: Parking, clock: Clock
+) -> None:
+    parking.sick("orders", "no replicas")
+    batch = RETURNS_PER_SECOND // 2
+    assert [parking.turn_away("orders", batch) for _ in range(3)] == [0.5, 1.0, 1.5]
+    clock.now += 2.0
+    assert parking.turn_away("orders", batch) == 0.0  # nobody is before them
+    assert parking.turn_away("orders", 10**7) == 0.5
+    assert parking.turn_away("orders", 1) == LONGEST_ABSENCE
+
+
+def test_nobody_is_turned_away_for_long_from_who_has_just_answered(parking: Parking) -> None:
+    assert parking.turn_away("orders", 100) == 0.0
+
+
+def test_people_see_the_longest_parked_first(parking: Parking, clock: Clock) -> None:
+    parking.sick("b", "one")
+    parking.sick("a", "two")
+    clock.now += 3
+    parking.sick("c", "three")
+    assert parking.parked() == [("a", 3.0, "two"), ("b", 3.0, "one"), ("c", 0.0, "three")]
+
+
+def test_who_is_never_tried_again_is_forgotten(parking: Parking, clock: Clock) -> None:
+    parking.sick("orders", "no replicas")
+    clock.now += FORGET_AFTER + 1
+    assert parking.parked() == []
+    assert not parking
