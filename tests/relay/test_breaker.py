@@ -84,7 +84,7 @@ def test_a_trial_that_does_not_happen_is_given_back(outbox: Outbox, run_relay: R
                 "UPDATE outbox.delivery SET lease_until = now() - interval '1 s'"
                 " WHERE state = 'CLAIMED'"
             )
-            thief = Holder(outbox, relay, 0)
+            thief = Holder(outbox, relay, 0, owner="thief")
             outbox.sql("UPDATE outbox.lane SET token = %s", thief.token)
             wait_until(lambda: not context.crew.lanes, 10, "no lanes are left")
             broker.fails_probes = None
