@@ -132,7 +132,11 @@ def play(case: Case, postgres: Postgres, template: str) -> list[Trip]:
     return stage.proxy.trips
 
 
-def play_all(cases: Sequence[Case], postgres: Postgres, template: str) -> list[Played]:
+def play_all(
+    cases: Sequence[Case], postgres: Postgres, template: str, note: Callable[[Played], None]
+) -> list[Played]:
+    """Calls `note` with each when it has ended, in their order."""
+
     def one(case: Case) -> Played:
         began = time.monotonic()
         try:
@@ -145,14 +149,17 @@ def play_all(cases: Sequence[Case], postgres: Postgres, template: str) -> list[P
         return Played(case, time.monotonic() - began, "")
 
     with ThreadPoolExecutor(AT_ONCE, thread_name_prefix="case") as pool:
-        return list(pool.map(one, cases))
+        results = []
+        for played in pool.map(one, cases):
+            note(played)
+            results.append(played)
+        return results
 
 
-def told(played: Sequence[Played]) -> str:
-    """The failures, each with how to play it alone."""
-    return "\n\n".join(
-        f"{p.case.name} (seed {SEED}, {p.seconds:.1f} s):\n{p.failure}\n"
-        f"again: OUTBOX_CHAOS_SEED={SEED} OUTBOX_CHAOS_CASE='{p.case.name}' pytest tests/chaos"
-        for p in played
-        if p.failure
+def report_of(played: Played) -> str:
+    """A failure, with how to play it alone."""
+    name = played.case.name
+    return (
+        f"{name} (seed {SEED}, {played.seconds:.1f} s):\n{played.failure}\n"
+        f"again: OUTBOX_CHAOS_SEED={SEED} OUTBOX_CHAOS_CASE='{name}' pytest tests/chaos"
     )

@@ -1,16 +1,29 @@
-"""What a run of chaos says at its end: how many cases, and how long they took."""
+"""
+What a run of chaos reports: each failure as soon as its case ends, since a whole run takes long;
+and at the end how many cases there were, and how long they took.
+"""
+
+from collections.abc import Callable
 
 import pytest
 
-from chaos.cases import AT_ONCE, Played
+from chaos.cases import AT_ONCE, Played, report_of
 
 PLAYED = pytest.StashKey[list[Played]]()
 
 
 @pytest.fixture
-def played(pytestconfig: pytest.Config) -> list[Played]:
-    """To be extended by whoever plays."""
-    return pytestconfig.stash.setdefault(PLAYED, [])
+def note_played(pytestconfig: pytest.Config) -> Callable[[Played], None]:
+    """Called with each case when it has ended."""
+    played = pytestconfig.stash.setdefault(PLAYED, [])
+    terminal = pytestconfig.pluginmanager.get_plugin("terminalreporter")
+
+    def note(case: Played) -> None:
+        played.append(case)
+        if case.failure and terminal is not None:
+            terminal.write_line(f"\nFAILED {report_of(case)}")
+
+    return note
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:

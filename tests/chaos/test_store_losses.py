@@ -6,9 +6,11 @@ kept, duplicates stay within one batch, and what each process believes is what t
 How to play one case alone, or all of them: `cases`.
 """
 
+from collections.abc import Callable
+
 import pytest
 
-from chaos.cases import Case, Played, chosen, play_all, told
+from chaos.cases import Case, Played, chosen, play_all, report_of
 from services import Postgres
 
 pytestmark = [pytest.mark.pg, pytest.mark.slow, pytest.mark.timeout(1800)]
@@ -20,10 +22,13 @@ for case in chosen():
 
 @pytest.mark.parametrize("scene", GROUPS)
 def test_a_connection_lost_at_any_statement_changes_nothing(
-    scene: str, postgres: Postgres, migrated_template: str, played: list[Played]
+    scene: str,
+    postgres: Postgres,
+    migrated_template: str,
+    note_played: Callable[[Played], None],
 ) -> None:
-    results = play_all(GROUPS[scene], postgres, migrated_template)
-    played += results
-    failed = [p for p in results if p.failure]
+    results = play_all(GROUPS[scene], postgres, migrated_template, note_played)
+    failed = [report_of(p) for p in results if p.failure]
     if failed:
-        pytest.fail(f"{len(failed)} of {len(results)} failed:\n\n{told(failed)}", pytrace=False)
+        failures = "\n\n".join(failed)
+        pytest.fail(f"{len(failed)} of {len(results)} failed:\n\n{failures}", pytrace=False)
