@@ -16,12 +16,13 @@ PLAYED = pytest.StashKey[list[Played]]()
 def note_played(pytestconfig: pytest.Config) -> Callable[[Played], None]:
     """Called with each case when it has ended."""
     played = pytestconfig.stash.setdefault(PLAYED, [])
-    terminal = pytestconfig.pluginmanager.get_plugin("terminalreporter")
+    capture = pytestconfig.pluginmanager.getplugin("capturemanager")
 
     def note(case: Played) -> None:
         played.append(case)
-        if case.failure and terminal is not None:
-            terminal.write_line(f"\nFAILED {report_of(case)}")
+        if case.failure:
+            with capture.global_and_fixture_disabled():
+                print(f"\nFAILED {report_of(case)}", flush=True)
 
     return note
 

@@ -86,12 +86,16 @@ def connect(
             keepalives_count=3,
             tcp_user_timeout=30_000,
         )
-        # Behind a pooler the setting would stay with a backend that others use.
-        if statement_timeout and not is_pooled(conn):
-            conn.execute(
-                "SELECT set_config('statement_timeout', %s, false)",
-                (f"{round(statement_timeout * 1000)}ms",),
-            )
+        try:
+            # Behind a pooler the setting would stay with a backend that others use.
+            if statement_timeout and not is_pooled(conn):
+                conn.execute(
+                    "SELECT set_config('statement_timeout', %s, false)",
+                    (f"{round(statement_timeout * 1000)}ms",),
+                )
+        except BaseException:
+            conn.close()
+            raise
     return conn
 
 
