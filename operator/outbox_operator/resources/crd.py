@@ -29,8 +29,9 @@ AGE = column("Age", ".metadata.creationTimestamp", "Since when the resource exis
 
 RELAY_COLUMNS = [
     column("Ready", condition("Ready", "status"), "Whether events flow"),
+    column("Degraded", condition("Degraded", "status"), "Whether something needs a person"),
     column("Paused", ".spec.paused", "Whether a person stopped it", "boolean"),
-    column("Replicas", ".status.replicas", "Pods", "integer"),
+    column("Replicas", ".status.pods", "Ready pods of those that are asked for"),
     column("Pending", ".status.backlog.pending", "Events that wait", "integer"),
     column("Dead", ".status.backlog.dead", "Events that were given up", "integer"),
     column("Lag", ".status.lag", "Age of the oldest event that could go out now"),

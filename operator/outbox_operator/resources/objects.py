@@ -17,6 +17,9 @@ GROUP = "outbox.dev"
 VERSION = "v1alpha1"
 API_VERSION: Final = "outbox.dev/v1alpha1"
 
+REVISION = "outbox.dev/revision"
+"""An annotation of a relay's pods: which version of the pod template they were made of."""
+
 Count = Annotated[int, Field(ge=0)]
 ObjectName = Annotated[
     str, Field(min_length=1, max_length=253, pattern=r"^[a-z0-9]([-a-z0-9.]*[a-z0-9])?$")

@@ -108,13 +108,25 @@ class RelaySpec(Behaviour):
         return self.publisher.timeout
 
 
+class RolledOut(Status):
+    generation: Count
+    """The metadata.generation that was carried out."""
+    config_map: str | None = None
+    """What its pods read: it stays until another change has reached every pod."""
+
+
 class RelayStatus(Status):
     """What the operator knows, mostly from the pods' /status."""
 
     observed_generation: Count | None = None
     """The metadata.generation that this status is about."""
     conditions: Annotated[tuple[Condition, ...], Field(max_length=20)] = ()
-    """Ready, Progressing, Degraded, BacklogHealthy, Paused."""
+    """Ready, Progressing, Degraded, BacklogHealthy, Paused, Reconciling, Stalled. While Ready is
+    True, its own observedGeneration is that of the last change that reached every pod."""
+    rolled_out: RolledOut | None = None
+    """The last change of the spec that reached every pod."""
+    pods: str | None = None
+    """Ready pods of those that are asked for, for people: `1/2`."""
     replicas: Count | None = None
     """Pods that exist."""
     ready_replicas: Count | None = None

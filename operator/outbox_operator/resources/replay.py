@@ -84,7 +84,7 @@ class ReplayStatus(Status):
     phase: Phase | None = None
     """Where it stands, in a word."""
     conditions: Annotated[tuple[Condition, ...], Field(max_length=20)] = ()
-    """Accepted, Suspended, Complete, Failed."""
+    """Accepted, Suspended, Complete, Failed, Reconciling, Stalled."""
     matched: Count | None = None
     """Events that the frozen selection found."""
     replayed: Count | None = None
