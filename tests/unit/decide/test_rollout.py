@@ -1,6 +1,6 @@
 """
-A change of the spec, from the edit to the last pod or to where it is stuck: what the conditions say,
-and how `kubectl wait`, kstatus and Argo CD read them.
+A change of the spec, from the edit to the last pod or to where it is stuck: what the conditions
+say, and how `kubectl wait`, kstatus and Argo CD read them.
 """
 
 from typing import Any
