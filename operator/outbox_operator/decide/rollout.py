@@ -49,8 +49,9 @@ class Counts:
 
     @property
     def replaced(self) -> bool:
-        """Every pod is a new one; whether it is ready is another question."""
-        return self.current and self.updated == self.existing == self.asked
+        """Every pod that there is is a new one; how many, and how well they are, is another
+        question."""
+        return self.current and self.updated == self.existing
 
 
 def count_pods(relay: OutboxRelay, seen: Seen, replicas: int) -> Counts:

@@ -7,7 +7,7 @@ here: first what an on-call person looks for, and more with `-o wide`.
 
 from typing import Any
 
-from outbox_operator.resources.objects import GROUP, VERSION, Resource
+from outbox_operator.resources.objects import GROUP, UNSEEN, VERSION, Resource
 from outbox_operator.resources.relay import OutboxRelay
 from outbox_operator.resources.replay import OutboxReplay
 from outbox_operator.resources.rules import RULES
@@ -111,7 +111,7 @@ def crd(
 def root_schema(model: type[Resource]) -> Schema:
     """Kind, version and metadata are the API server's, which checks them by itself."""
     status = field_schema(model.model_fields["status"])
-    status.pop("default")  # no status means that no operator has seen it yet
+    status["default"] = {"observedGeneration": UNSEEN}
     made: Schema = {
         "description": one_line(model.__doc__),
         "type": "object",

@@ -15,6 +15,7 @@ from outbox_operator.resources.conditions import Condition
 from outbox_operator.resources.objects import (
     API_VERSION,
     Count,
+    Generation,
     PlainObject,
     Resource,
     SecretKeyRef,
@@ -118,8 +119,8 @@ class RolledOut(Status):
 class RelayStatus(Status):
     """What the operator knows, mostly from the pods' /status."""
 
-    observed_generation: Count | None = None
-    """The metadata.generation that this status is about."""
+    observed_generation: Generation | None = None
+    """The metadata.generation that this status is about; -1: no operator has seen it yet."""
     conditions: Annotated[tuple[Condition, ...], Field(max_length=20)] = ()
     """Ready, Progressing, Degraded, BacklogHealthy, Paused, Reconciling, Stalled. While Ready is
     True, its own observedGeneration is that of the last change that reached every pod."""

@@ -197,6 +197,14 @@ def test_another_pod_for_the_load_is_no_change_that_somebody_waits_for() -> None
     assert is_awaited(resource(judged, status))
 
 
+def test_a_pod_that_is_lost_later_is_no_change_even_if_it_cannot_be_replaced() -> None:
+    failure = [{"type": "ReplicaFailure", "status": "True", "message": "exceeded quota"}]
+    lost = deployment(2, existing=1, updated=1, ready=1, conditions=failure)
+    found = conditions(told(seen(NEW, deployment=lost), relay(1, DONE), 2))
+    assert (found["Stalled"].status, found["Reconciling"].status) == ("False", "False")
+    assert found["Degraded"].reason == "PodsNotCreated"
+
+
 def test_a_secret_that_was_changed_for_the_worse_is_stuck_too() -> None:
     judged = relay(1, DONE)
     status = told(seen(OLD, NO_IMAGE, deployment=ROLLING), judged)
