@@ -203,15 +203,15 @@ def a_pod_reports_trouble(relay: OutboxRelay, seen: Seen) -> Finding | None:
 
 
 def a_rollout_is_stuck(relay: OutboxRelay, seen: Seen) -> Finding | None:
-    """The last resort: nobody has a reason to give."""
+    """The last resort: no pod gives a reason."""
     if not is_overdue(relay, seen):
         return None
     namespace, name = relay.metadata.namespace, child_name(relay, "relay")
     return Finding(
         Reason.ROLLOUT_STUCK,
         f"new pods have not become ready for {PROGRESS_DEADLINE // 60} minutes; those of before "
-        f"stay meanwhile. `kubectl describe deployment -n {namespace} {name}` and its pods say how "
-        "far it is; correct the spec, or set it back",
+        f"stay meanwhile. `kubectl describe deployment -n {namespace} {name}` and its pods show "
+        "how far it is; correct the spec, or set it back",
     )
 
 
