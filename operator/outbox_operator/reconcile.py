@@ -26,8 +26,11 @@ from outbox_operator.decide.deletion import (
     is_leaving,
     is_retiring,
 )
+from outbox_operator.decide.leftovers import decide_leftovers
 from outbox_operator.decide.notices import Notice, Told, decide_notices
-from outbox_operator.decide.status import count_pods, decide_invalid, decide_status
+from outbox_operator.decide.reaping import reaper_rests
+from outbox_operator.decide.rollout import count_pods
+from outbox_operator.decide.status import decide_invalid, decide_status
 from outbox_operator.holding import Holder, without_spec
 from outbox_operator.metrics import Metrics
 from outbox_operator.reconcile_replay import Body, Key, ReplayReconciler
@@ -169,14 +172,15 @@ class Reconciler:
         relay = await self._holder.hold(relay)
         seen = await self._gatherer.relay(relay)
         replicas, scaled = self._replicas(relay, seen, remembered, now)
-        children = self._children(relay, seen, remembered, replicas)
+        children = self._children(relay, seen, remembered, replicas, now)
 
         if lacks(seen, children):
             # Children of a dead or dying owner would be removed, and made again.
             await self._gatherer.confirm(RELAYS, relay)
         asked = asked_replicas(relay, seen)
         seen = await self._writer.apply(relay, children.wanted, seen)
-        await self._writer.remove(relay, children.unwanted, seen)
+        leftovers = decide_leftovers(relay, seen, children, replicas)
+        await self._writer.remove(relay, [*children.unwanted, *leftovers], seen)
         if await self._holder.let_go(relay, seen):
             return None  # it is gone: there is nobody left to report to
 
@@ -225,14 +229,17 @@ class Reconciler:
         return decision.replicas, decision
 
     def _children(
-        self, relay: OutboxRelay, seen: Seen, remembered: Remembered, replicas: int
+        self, relay: OutboxRelay, seen: Seen, remembered: Remembered, replicas: int, now: datetime
     ) -> Children:
         if is_leaving(relay):  # then it is a matter of what is still there
             return decide_children(relay, seen, self._settings, replicas)
-        made_of = (relay.metadata.generation, replicas, tuple(seen.secrets))
+        rests = reaper_rests(relay, seen, replicas, now)
+        made_of = (relay.metadata.generation, replicas, tuple(seen.secrets), rests)
         if remembered.children is None or remembered.made_of != made_of:
             remembered.made_of = made_of
-            remembered.children = decide_children(relay, seen, self._settings, replicas)
+            remembered.children = decide_children(
+                relay, seen, self._settings, replicas, reaper_rests=rests
+            )
         return remembered.children
 
     def _next_look(self, seen: Seen, status: RelayStatus, replicas: int, refused: int) -> float:

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, Self
 
+from outbox_operator.resources.objects import REVISION
 from outbox_relay.contract.reasons import LastWords
 from outbox_relay.contract.report import Report
 
@@ -53,6 +54,8 @@ class Pod:
     """It was told to stop."""
     ended: bool = False
     """It works no more, and holds nothing."""
+    revision: str | None = None
+    """Which version of the pod template it was made of."""
     migrating: bool = False
     """Its container migrate runs: it has a node, its image and its volumes."""
     unschedulable: str | None = None
@@ -78,6 +81,7 @@ class Pod:
             ready=conditions.get("Ready", {}).get("status") == "True",
             leaving="deletionTimestamp" in body["metadata"],
             ended=status.get("phase") in ENDED,
+            revision=(body["metadata"].get("annotations") or {}).get(REVISION),
             migrating=any(
                 c["name"] == "migrate" and "running" in (c.get("state") or {}) for c in containers
             ),
@@ -139,6 +143,8 @@ class Refusal:
     """Somebody else has an object of that name: it is left alone."""
     leaving: bool = False
     """The namespace is being deleted: nothing new can be made in it."""
+    passing: bool = False
+    """One of the same name is being removed: a moment later it will be taken."""
 
 
 @dataclass(frozen=True)
@@ -169,6 +175,8 @@ class Seen(Surroundings):
     """Those that relay; one that ended was replaced, and relays no more."""
     retiring: Sequence[Pod] = ()
     """Those that make the database forget the relay; also that ended, for what they said."""
+    mounted: frozenset[str] = frozenset()
+    """ConfigMaps of all pods of the relay that have not ended, whatever they are for."""
 
     @property
     def reports(self) -> list[Report]:

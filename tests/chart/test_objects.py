@@ -48,6 +48,7 @@ SWITCHES = {
     "metrics.serviceMonitor.enabled": {("ServiceMonitor", RELEASE)},
     "metrics.podMonitor.enabled": {("PodMonitor", f"{RELEASE}-relays")},
     "metrics.rules.enabled": {("PrometheusRule", RELEASE)},
+    "argocd.healthChecks.enabled": {("ConfigMap", f"{RELEASE}-argocd")},
 }
 """What comes and goes with each."""
 VERSIONS = ("1.31.0", "1.35.0")

@@ -11,9 +11,10 @@ from fixtures.api_server import Right, may
 from fixtures.chart import RELEASE, ROOT, Object, merged, nested, of_kind, only, render
 from fixtures.cluster import MANAGER, Kube, Namespace
 from fixtures.made_resources import outbox_relay
-from fixtures.made_seen import seen
+from fixtures.made_seen import deployment, seen
 from outbox_operator.cluster.kinds import CHILDREN, REPLAYS
 from outbox_operator.decide.children import decide_children
+from outbox_operator.decide.leftovers import decide_leftovers
 from outbox_operator.decide.replay import ENGINES
 from outbox_operator.settings import OperatorSettings
 
@@ -34,8 +35,8 @@ OPERATOR = (
     | rights(OUTBOX, "outboxreplays", "get list watch delete")
     | rights(OUTBOX, "outboxrelays/status outboxreplays/status", "patch")
     | rights(OUTBOX, "outboxrelays/finalizers outboxreplays/finalizers", "update")
-    | rights("", "configmaps services", "get list watch create patch")
-    | rights("", "serviceaccounts", "get list watch create patch delete")
+    | rights("", "services", "get list watch create patch")
+    | rights("", "configmaps serviceaccounts", "get list watch create patch delete")
     | rights("apps", "deployments", "get list watch create patch")
     | rights("batch", "cronjobs", "get list watch create patch")
     | rights("batch", "jobs", "get list watch create patch delete")
@@ -189,7 +190,11 @@ def test_the_children_that_it_makes_are_those_that_it_may_make() -> None:
 def test_what_it_deletes_is_what_it_may_delete() -> None:
     """All else goes with its owner."""
     without = outbox_relay(pod={"serviceAccountName": "mine"}, networkPolicy={"enabled": False})
-    unwanted = {k for k, _ in decide_children(without, seen(), OperatorSettings(), 1).unwanted}
+    children = decide_children(without, seen(), OperatorSettings(), 1)
+    before = {(kind, "orders-relay"): {"metadata": {}} for kind in ("ConfigMap", "ServiceAccount")}
+    around = seen(deployment=deployment(), children=before)
+    leftovers = decide_leftovers(without, around, children, 1)
+    unwanted = {kind for kind, _ in (*children.unwanted, *leftovers)}
     deleted = {CHILDREN[kind].plural for kind in (*unwanted, *ENGINES)}
     assert {kind for _, kind, verb in OPERATOR if verb == "delete"} == deleted | {REPLAYS.plural}
 

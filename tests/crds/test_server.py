@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from fixtures.api_server import servers_refusal
 from fixtures.cluster import Kube, Namespace
 from fixtures.corpus import Case, cases, models_refusal
+from fixtures.gitops import kstatus
 from fixtures.made_resources import relay_body, replay_body
 from outbox_operator.resources.conditions import Condition, Reason, RelayCondition
 from outbox_operator.resources.objects import API_VERSION
@@ -102,6 +103,8 @@ def status_of_a_relay() -> RelayStatus:
             "conditions": [condition],
             "replicas": 2,
             "readyReplicas": 2,
+            "pods": "2/2",
+            "rolledOut": {"generation": 1, "configMap": "orders-relay-0123456789"},
             "selector": "app.kubernetes.io/instance=orders",
             "relayName": "shop/orders",
             "version": "0.1.0",
@@ -136,11 +139,22 @@ def test_a_status_is_kept_as_it_was_written_and_shown_in_columns(
     assert OutboxRelay.parse(there).status == written
     row = table(server, f"namespaces/{namespace.name}/outboxrelays")
     assert {name: row[name] for name in ("Ready", "Replicas", "Pending", "Dead", "Lag")} == {
-        "Ready": "True", "Replicas": 2, "Pending": 1234, "Dead": 3, "Lag": "4s",
+        "Ready": "True", "Replicas": "2/2", "Pending": 1234, "Dead": 3, "Lag": "4s",
     }  # fmt: skip
     assert row["Rate"] == 250.5
     assert (row["Reason"], row["Relay"]) == ("AsExpected", "shop/orders")
     assert (row["Paused"], row["Ordering"]) == (False, "None")
+
+
+@pytest.mark.parametrize("body", [relay_body(), replay_body()], ids=lambda body: body["kind"])
+def test_a_new_resource_is_not_taken_for_done_before_an_operator_has_seen_it(
+    server: Kube, namespace: Namespace, body: dict[str, Any]
+) -> None:
+    there = made(server, namespace, body)
+    assert there["status"]["observedGeneration"] == -1
+    assert kstatus(there) == "InProgress"
+    kind = OutboxRelay if body["kind"] == "OutboxRelay" else OutboxReplay
+    assert kind.parse(there).status.observed_generation == -1  # and the operator reads it
 
 
 def test_a_status_leaves_the_spec_alone(server: Kube, namespace: Namespace) -> None:

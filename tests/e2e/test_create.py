@@ -20,7 +20,11 @@ def test_a_relay_is_created_and_events_flow(shop: Shop) -> None:
         "NetworkPolicy",
     ):
         assert shop.child(kind), kind
-    assert shop.child("CronJob", "orders-reaper")
+    reaper = shop.child("CronJob", "orders-reaper")
+    assert reaper
+    assert reaper["spec"]["suspend"] is True  # relays reap by themselves
+    assert shop.row()["Replicas"] == "2/2"
+    assert shop.row()["Degraded"] == "False"
     shop.finish(shop.emit(2000), 60)
     assert shop.arrived(2000) == {"missing": 0, "again": 0, "disorder": 0}
     shop.wait_published(2000)

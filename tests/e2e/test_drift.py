@@ -2,28 +2,40 @@
 
 from typing import Any
 
+import pytest
+from kubernetes.client.exceptions import ApiException
+
 from fixtures import workloads
 from fixtures.shop import Shop
+from outbox_operator.children.config_map import build_config_map
+from outbox_operator.resources.relay import OutboxRelay
 
 SECONDS = 20
 """Until it is repaired, on a machine that is busy."""
-NAMES = {"CronJob": "orders-reaper"}
-"""Of the others: orders-relay."""
 
 EDITS: dict[str, dict[str, Any]] = {
     "ServiceAccount": {"automountServiceAccountToken": True},
-    "ConfigMap": {"data": {"relay.yaml": "name: somebody-elses"}},
+    "ConfigMap": {},  # nobody can change more of it than its metadata
     "Service": {"spec": {"publishNotReadyAddresses": None}},
     "NetworkPolicy": {"spec": {"ingress": None}},
     "PodDisruptionBudget": {"spec": {"maxUnavailable": 2}},
     "Deployment": {"spec": {"paused": True, "strategy": {"rollingUpdate": {"maxUnavailable": 2}}}},
-    "CronJob": {"spec": {"schedule": "0 0 1 1 *", "suspend": True}},
+    "CronJob": {"spec": {"schedule": "0 0 1 1 *", "suspend": False}},
 }
 ADDED = {"metadata": {"annotations": {"example.com/team": "shop"}, "labels": {"team": "shop"}}}
 
 
+def name_of(shop: Shop, kind: str) -> str:
+    match kind:
+        case "CronJob":
+            return "orders-reaper"
+        case "ConfigMap":
+            return shop.config_map()
+    return "orders-relay"
+
+
 def child(shop: Shop, kind: str) -> dict[str, Any]:
-    return shop.child(kind, NAMES.get(kind, "orders-relay")) or {}
+    return shop.child(kind, name_of(shop, kind)) or {}
 
 
 def content(shop: Shop, kind: str) -> dict[str, Any]:
@@ -37,7 +49,7 @@ def test_what_was_edited_is_repaired_and_what_was_added_stays(shop: Shop) -> Non
     pods = shop.relay_pods()
     before = {kind: content(shop, kind) for kind in EDITS}
     for kind, edit in EDITS.items():
-        shop.edit_child(kind, NAMES.get(kind, "orders-relay"), {**ADDED, **edit})
+        shop.edit_child(kind, name_of(shop, kind), {**ADDED, **edit})
     for kind, was in before.items():
         shop.namespace.wait(
             lambda kind=kind, was=was: content(shop, kind) == was,  # type: ignore[misc]
@@ -66,12 +78,13 @@ def test_what_was_deleted_is_made_again(shop: Shop) -> None:
     shop.apply(replicas=2)
     shop.wait_settled(2)
     before = {kind: child(shop, kind)["metadata"]["uid"] for kind in EDITS}
-    for kind in EDITS:
-        shop.delete_child(kind, NAMES.get(kind, "orders-relay"))
+    names = {kind: name_of(shop, kind) for kind in EDITS}
+    for kind, name in names.items():
+        shop.delete_child(kind, name)
     for kind, uid in before.items():
         shop.namespace.wait(
             lambda kind=kind, uid=uid: (  # type: ignore[misc]
-                child(shop, kind).get("metadata", {}).get("uid", uid) != uid
+                (shop.child(kind, names[kind]) or {}).get("metadata", {}).get("uid", uid) != uid
             ),
             SECONDS,
             f"another {kind}",
@@ -81,19 +94,31 @@ def test_what_was_deleted_is_made_again(shop: Shop) -> None:
     assert shop.arrived(500)["missing"] == 0
 
 
+def test_what_pods_read_cannot_be_edited(shop: Shop) -> None:
+    shop.apply()
+    shop.wait_settled()
+    with pytest.raises(ApiException) as refused:
+        shop.edit_child("ConfigMap", shop.config_map(), {"data": {"relay.yaml": "name: another"}})
+    assert refused.value.status == 422
+
+
 def test_a_foreign_object_of_that_name_is_told_and_never_overwritten(shop: Shop) -> None:
+    resource = shop.relay()
+    resource["metadata"]["namespace"] = shop.namespace.name
+    name = build_config_map(OutboxRelay.parse(resource))["metadata"]["name"]
     theirs = {"theirs.yaml": "left: alone"}
-    shop.namespace.apply(workloads.config_map("orders-relay", theirs))
-    before = child(shop, "ConfigMap")
+    shop.namespace.apply(workloads.config_map(name, theirs))
+    before = shop.child("ConfigMap", name)
     shop.apply()
     told = shop.wait_condition("Degraded", "True", "NameTaken")
-    assert "there is a ConfigMap orders-relay already" in told["message"]
+    assert f"there is a ConfigMap {name} already" in told["message"]
     assert "give this OutboxRelay another name" in told["message"]
     shop.wait_condition("Ready", "False", "NameTaken")
-    assert child(shop, "ConfigMap") == before
+    shop.wait_condition("Stalled", "True", "NameTaken")
+    assert shop.child("ConfigMap", name) == before
     assert not child(shop, "Deployment")  # its pods would read what is not theirs
 
-    shop.delete_child("ConfigMap", "orders-relay")
+    shop.delete_child("ConfigMap", name)
     shop.wait_settled()
     shop.wait_condition("Degraded", "False")
     assert "relay.yaml" in child(shop, "ConfigMap")["data"]

@@ -4,6 +4,7 @@ from typing import Any
 
 import pytest
 
+from fixtures.gitops import argocd_health, kstatus
 from fixtures.replay_shop import Replays
 from fixtures.shop import Shop
 
@@ -15,6 +16,12 @@ LOCAL: dict[str, Any] = {
     "executor": {"instances": 0},
 }
 """The driver does it all: a few seconds less than with executors."""
+
+
+def judged(replays: Replays, name: str) -> tuple[str, str]:
+    """By Argo CD and by kstatus."""
+    resource = replays.resource(name)
+    return argocd_health(resource)[0], kstatus(resource)
 
 
 def test_a_dry_run_tells_and_changes_nothing_and_the_replay_does_what_it_told(shop: Shop) -> None:
@@ -40,6 +47,7 @@ def test_a_dry_run_tells_and_changes_nothing_and_the_replay_does_what_it_told(sh
     assert (done["matched"], done["replayed"], done["percent"]) == (400, 400, 100)
     assert (done["engine"], done["attempts"], done["requestedBy"]) == ("Job", 1, "ada@example.com")
     assert replays.condition("Complete")["status"] == "True"
+    assert judged(replays, "again") == ("Healthy", "Current")
     happened = replays.events()  # a phase may be shorter than the time between two looks
     assert (happened[0], happened[-1]) == ("AttemptStarted", "Succeeded")
     assert set(happened) <= {"AttemptStarted", "Planning", "Running", "Succeeded"}
@@ -66,6 +74,7 @@ def test_what_cannot_be_asked_for_is_told_and_changes_nothing(shop: Shop) -> Non
         30,
         "that there is no such relay",
     )
+    assert judged(replays, "nobody") == ("Progressing", "InProgress")  # it may be on its way
     replays.create("pattern", select={"errorMatches": "(too large"}, **LOCAL)
     replays.create("wide", maxEvents=39, **LOCAL)
     for name, reason in (("pattern", "SelectionInvalid"), ("wide", "TooManyEvents")):
@@ -73,6 +82,7 @@ def test_what_cannot_be_asked_for_is_told_and_changes_nothing(shop: Shop) -> Non
         failed = replays.condition("Failed", name)
         assert (failed["status"], failed["reason"]) == ("True", reason)
         assert replays.status(name)["attempts"] == 1  # another one would say the same
+        assert judged(replays, name) == ("Degraded", "Failed")
     assert replays.states() == before
     assert replays.ledger() == {}
 

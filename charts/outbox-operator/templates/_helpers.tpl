@@ -127,12 +127,12 @@ priorityClassName: {{ . }}
   resources: [outboxrelays/finalizers, outboxreplays/finalizers]
   verbs: [update]
 # Children. Server-side apply is a patch, which also creates. They go with their owner; deleted are
-# only those that a relay may do without, and a replay's attempts when it is suspended.
+# only those that a relay may do without or has replaced, and a replay's attempts when it is suspended.
 - apiGroups: [""]
-  resources: [configmaps, services]
+  resources: [services]
   verbs: [get, list, watch, create, patch]
 - apiGroups: [""]
-  resources: [serviceaccounts]
+  resources: [configmaps, serviceaccounts]
   verbs: [get, list, watch, create, patch, delete]
 - apiGroups: [apps]
   resources: [deployments]

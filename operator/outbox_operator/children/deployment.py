@@ -1,30 +1,43 @@
 """The Deployment: the pods that relay."""
 
+import hashlib
+import json
 from datetime import timedelta
 from typing import Any
 
 from outbox_operator.children.names import Manifest, owned, selector
 from outbox_operator.children.pod import CONFIG_FILE, container, pod_template
+from outbox_operator.resources.objects import REVISION
 from outbox_operator.resources.relay import OutboxRelay
 from outbox_operator.resources.settings import PORT
 from outbox_operator.settings import OperatorSettings
 
-CONFIG_HASH = "outbox.dev/config"
 SECRETS_HASH = "outbox.dev/secrets"
-"""In the pods' annotations, so that a change of either makes new pods."""
+"""In the pods' annotations, so that a changed Secret makes new pods."""
 
 AFTER_DRAIN = timedelta(seconds=10)
 """For writing down how the last events ended, and giving the rest back."""
 PROGRESS_DEADLINE = 300
+"""Seconds without another pod that is ready, until a rollout counts as stuck."""
 
 
 def build_deployment(
     relay: OutboxRelay,
     operator: OperatorSettings,
     replicas: int,
-    config_hash: str,
+    config: str,
     secrets_hash: str,
 ) -> Manifest:
+    template = pod_template(
+        relay,
+        "relay",
+        config,
+        [relay_container(relay, operator)],
+        {SECRETS_HASH: secrets_hash},
+        **inits(relay, operator),
+        terminationGracePeriodSeconds=grace(relay),
+        topologySpreadConstraints=spread(relay),
+    )
     spec: Manifest = {
         "replicas": replicas,
         "paused": False,  # a rollout that somebody paused would never be carried out
@@ -32,15 +45,7 @@ def build_deployment(
         "progressDeadlineSeconds": PROGRESS_DEADLINE,
         "selector": {"matchLabels": selector(relay, "relay")},
         "strategy": strategy(relay),
-        "template": pod_template(
-            relay,
-            "relay",
-            [relay_container(relay, operator)],
-            {CONFIG_HASH: config_hash, SECRETS_HASH: secrets_hash},
-            **inits(relay, operator),
-            terminationGracePeriodSeconds=grace(relay),
-            topologySpreadConstraints=spread(relay),
-        ),
+        "template": revised(template),
     }
     return {
         "apiVersion": "apps/v1",
@@ -48,6 +53,14 @@ def build_deployment(
         "metadata": owned(relay, "relay"),
         "spec": spec,
     }
+
+
+def revised(template: Manifest) -> Manifest:
+    """With a digest of itself, by which pods of this revision are told from those before it."""
+    digest = hashlib.sha256(json.dumps(template, sort_keys=True).encode()).hexdigest()[:10]
+    metadata = template["metadata"]
+    annotations = {**metadata["annotations"], REVISION: digest}
+    return {**template, "metadata": {**metadata, "annotations": annotations}}
 
 
 def strategy(relay: OutboxRelay) -> Manifest:

@@ -7,7 +7,7 @@ Fit for the pod-security level `restricted`, whatever the resource says.
 
 from typing import Any
 
-from outbox_operator.children.names import OWNER, Manifest, child_name, labels, service_account_of
+from outbox_operator.children.names import OWNER, Manifest, labels, service_account_of
 from outbox_operator.resources.pods import PodSettings
 from outbox_operator.resources.relay import OutboxRelay
 from outbox_operator.resources.settings import DSN_ENV, SECRETS_PATH, secret_files
@@ -15,6 +15,7 @@ from outbox_operator.settings import OperatorSettings
 
 USER = 65532
 """Of the images."""
+CONFIG_VOLUME = "config"
 CONFIG_PATH = "/etc/outbox/config"
 CONFIG_FILE = f"{CONFIG_PATH}/relay.yaml"
 
@@ -48,7 +49,7 @@ def container(
         "securityContext": RESTRICTED,
         "resources": resources(relay),
         "volumeMounts": [
-            {"name": "config", "mountPath": CONFIG_PATH, "readOnly": True},
+            {"name": CONFIG_VOLUME, "mountPath": CONFIG_PATH, "readOnly": True},
             *(
                 [{"name": "secrets", "mountPath": SECRETS_PATH, "readOnly": True}]
                 if secret_files(relay)
@@ -91,10 +92,12 @@ def resources(relay: OutboxRelay) -> Manifest:
 def pod_template(
     relay: OutboxRelay,
     role: str,
+    config: str,
     containers: list[Manifest],
     annotations: dict[str, str] | None = None,
     **more: Any,
 ) -> Manifest:
+    """`config` is the name of the ConfigMap that they read."""
     pod = relay.spec.pod
     spec: Manifest = {
         "serviceAccountName": service_account_of(relay),
@@ -102,7 +105,7 @@ def pod_template(
         "enableServiceLinks": False,
         "securityContext": RESTRICTED_POD,
         "containers": containers,
-        "volumes": volumes(relay),
+        "volumes": volumes(relay, config),
         **placement(pod),
         **more,
     }
@@ -137,9 +140,9 @@ def placement(pod: PodSettings) -> Manifest:
     return made
 
 
-def volumes(relay: OutboxRelay) -> list[Manifest]:
+def volumes(relay: OutboxRelay, config: str) -> list[Manifest]:
     found: list[Manifest] = [
-        {"name": "config", "configMap": {"name": child_name(relay, "relay")}},
+        {"name": CONFIG_VOLUME, "configMap": {"name": config}},
         {"name": "tmp", "emptyDir": {"sizeLimit": "16Mi"}},
     ]
     if files := secret_files(relay):

@@ -9,13 +9,16 @@ DEADLINE = 120
 """Seconds. Reaping takes well under one; what takes so long hangs, and the next run tries again."""
 
 
-def build_reaper(relay: OutboxRelay, operator: OperatorSettings, *, suspended: bool) -> Manifest:
+def build_reaper(
+    relay: OutboxRelay, operator: OperatorSettings, config: str, *, suspended: bool
+) -> Manifest:
     job: Manifest = {
         "backoffLimit": 0,  # the schedule is the retry
         "activeDeadlineSeconds": DEADLINE,
         "template": pod_template(
             relay,
             "reaper",
+            config,
             [container(relay, operator, "reap", ["reap", "--config", CONFIG_FILE])],
             restartPolicy="Never",
         ),

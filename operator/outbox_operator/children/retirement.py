@@ -10,7 +10,7 @@ REASON = "the OutboxRelay was deleted with deletionPolicy: Delete"
 ACTOR = "outbox-operator"
 
 
-def build_retirement(relay: OutboxRelay, operator: OperatorSettings) -> Manifest:
+def build_retirement(relay: OutboxRelay, operator: OperatorSettings, config: str) -> Manifest:
     args = ["retire", "--config", CONFIG_FILE, "--reason", REASON, "--actor", ACTOR]
     return {
         "apiVersion": "batch/v1",
@@ -19,7 +19,11 @@ def build_retirement(relay: OutboxRelay, operator: OperatorSettings) -> Manifest
         "spec": {
             "backoffLimit": 6,
             "template": pod_template(
-                relay, "retire", [container(relay, operator, "retire", args)], restartPolicy="Never"
+                relay,
+                "retire",
+                config,
+                [container(relay, operator, "retire", args)],
+                restartPolicy="Never",
             ),
         },
     }

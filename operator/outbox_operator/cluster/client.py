@@ -32,6 +32,7 @@ noticed, which else looks like one that somebody added."""
 NOT_ITS_FAULT = ("failed to create typed patch object", "failed calling webhook")
 """In what the API server says with the status 500. Newer ones may answer the first with 400:
 kubernetes/kubernetes#139253."""
+OLDER = "waiting until an older one is gone"
 UNSAID = {"paused": False}
 """What the server leaves out where it is so."""
 
@@ -78,7 +79,7 @@ class Writer:
             other = await self._api.find(path)
             if other is not None and not is_owned(other, resource):
                 if "deletionTimestamp" in other["metadata"]:
-                    return Refusal(kind.name, name, "waiting until an older one is gone")
+                    return Refusal(kind.name, name, OLDER, passing=True)
                 return Refusal(kind.name, name, _whose(other), taken=True)
             live = other
         if live is not None:
@@ -112,7 +113,7 @@ class Writer:
                 return refusal_of(kind.name, name, error)
             other = await self._api.find(kind.path(resource.metadata.namespace, name))
             if other is None or "deletionTimestamp" in other["metadata"]:
-                return Refusal(kind.name, name, "waiting until an older one is gone")
+                return Refusal(kind.name, name, OLDER, passing=True)
             return (
                 None
                 if is_owned(other, resource)

@@ -11,7 +11,7 @@ from outbox_operator.cluster.secrets import Secrets
 from outbox_operator.resources.objects import Resource
 from outbox_operator.resources.relay import OutboxRelay
 from outbox_operator.resources.settings import PORT, secrets
-from outbox_operator.seen import Pod, Seen
+from outbox_operator.seen import ENDED, Pod, Seen
 from outbox_relay.contract.report import Report
 
 
@@ -40,6 +40,7 @@ class Gatherer:
             ],
             retiring=[Pod.of(b, None) for b in bodies if component(b) == "retire"],
             secrets=seen_secrets,
+            mounted=frozenset(name for b in bodies for name in mounted(b)),
         )
 
     async def confirm(self, kind: Kind, resource: Resource) -> None:
@@ -80,6 +81,14 @@ def answering(pods: list[Body]) -> list[tuple[str, str]]:
         for b in pods
         if (ip := b.get("status", {}).get("podIP")) and b["status"].get("phase") == "Running"
     ]
+
+
+def mounted(pod: Body) -> list[str]:
+    """The ConfigMaps that it needs to start, also once more."""
+    if pod.get("status", {}).get("phase") in ENDED:
+        return []
+    volumes = pod.get("spec", {}).get("volumes") or ()
+    return [v["configMap"]["name"] for v in volumes if "configMap" in v]
 
 
 def component(body: Body) -> str:

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from functools import partial
 
+from outbox_operator.children.deployment import PROGRESS_DEADLINE
 from outbox_operator.children.names import child_name
 from outbox_operator.resources.conditions import Reason
 from outbox_operator.resources.objects import Resource
@@ -201,6 +202,28 @@ def a_pod_reports_trouble(relay: OutboxRelay, seen: Seen) -> Finding | None:
     return None
 
 
+def a_rollout_is_stuck(relay: OutboxRelay, seen: Seen) -> Finding | None:
+    """The last resort: no pod gives a reason."""
+    if not is_overdue(relay, seen):
+        return None
+    namespace, name = relay.metadata.namespace, child_name(relay, "relay")
+    return Finding(
+        Reason.ROLLOUT_STUCK,
+        f"new pods have not become ready for {PROGRESS_DEADLINE // 60} minutes; those of before "
+        f"stay meanwhile. `kubectl describe deployment -n {namespace} {name}` and its pods show "
+        "how far it is; correct the spec, or set it back",
+    )
+
+
+def is_overdue(relay: OutboxRelay, seen: Seen) -> bool:
+    """The Deployment's controller has seen no progress for the time that we give it."""
+    live = seen.child("Deployment", child_name(relay, "relay")) or {}
+    return any(
+        c["type"] == "Progressing" and c.get("reason") == "ProgressDeadlineExceeded"
+        for c in live.get("status", {}).get("conditions") or ()
+    )
+
+
 def _with_cure(reason: str, text: str) -> str:
     cure = CURES.get(reason)
     return f"{text}; {cure}: events are kept, and go out when it is back" if cure else text
@@ -228,5 +251,6 @@ def first_finding(relay: OutboxRelay, seen: Seen, now: datetime) -> Finding | No
         partial(a_migration_failed, now=now),
         partial(a_pod_crashes, now=now),
         a_pod_reports_trouble,
+        a_rollout_is_stuck,
     )
     return next((f for check in checks if (f := check(relay, seen))), None)

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from outbox_operator.children.access import build_disruption_budget, build_service_account
-from outbox_operator.children.config_map import build_config_map, digest
+from outbox_operator.children.config_map import build_config_map
 from outbox_operator.children.deployment import build_deployment
 from outbox_operator.children.names import Manifest
 from outbox_operator.children.network import build_network_policy, build_service
@@ -26,34 +26,43 @@ from outbox_operator.settings import OperatorSettings
 class Children:
     wanted: list[Manifest]
     unwanted: list[tuple[str, str]]
-    """Kind and name."""
+    """Kind and name. At once: what pods of an older revision may need is in `leftovers`."""
 
 
 def decide_children(
-    relay: OutboxRelay, seen: Seen, operator: OperatorSettings, replicas: int
+    relay: OutboxRelay,
+    seen: Seen,
+    operator: OperatorSettings,
+    replicas: int,
+    *,
+    reaper_rests: bool = False,
 ) -> Children:
+    """The reaper of a new relay does not rest: see `decide.reaping`."""
     if is_leaving(relay):
         return Children(last_children(relay, seen, operator), [])
     config = build_config_map(relay)
-    budget = build_disruption_budget(relay)
-    policy = build_network_policy(relay)
-    account = build_service_account(relay)
+    name = config["metadata"]["name"]
     optional = [
-        (account, relay.spec.pod.service_account_name is None),
-        (policy, relay.spec.network_policy.enabled),
-        (budget, replicas > 1),
+        (build_network_policy(relay), relay.spec.network_policy.enabled),
+        (build_disruption_budget(relay), replicas > 1),
     ]
     wanted = [
+        *accounts(relay),
         *(child for child, is_wanted in optional if is_wanted),
         config,
         build_service(relay),
-        build_deployment(relay, operator, replicas, digest(config), secrets_digest(seen.secrets)),
-        build_reaper(relay, operator, suspended=relay.spec.paused),
+        build_deployment(relay, operator, replicas, name, secrets_digest(seen.secrets)),
+        build_reaper(relay, operator, name, suspended=relay.spec.paused or reaper_rests),
     ]
     return Children(
         wanted,
         [(c["kind"], c["metadata"]["name"]) for c, is_wanted in optional if not is_wanted],
     )
+
+
+def accounts(relay: OutboxRelay) -> list[Manifest]:
+    """The ServiceAccount, unless the spec names another one."""
+    return [build_service_account(relay)] if relay.spec.pod.service_account_name is None else []
 
 
 def last_children(relay: OutboxRelay, seen: Seen, operator: OperatorSettings) -> list[Manifest]:
@@ -62,19 +71,16 @@ def last_children(relay: OutboxRelay, seen: Seen, operator: OperatorSettings) ->
     if not is_retiring(relay) or is_collected(relay):
         return []
     config = build_config_map(relay)
+    name = config["metadata"]["name"]
     at_rest = [
-        build_deployment(relay, operator, 0, digest(config), secrets_digest(seen.secrets)),
-        build_reaper(relay, operator, suspended=True),
+        build_deployment(relay, operator, 0, name, secrets_digest(seen.secrets)),
+        build_reaper(relay, operator, name, suspended=True),
     ]
     wanted = [child for child in at_rest if stays(child, seen)]
     if not is_drained(relay, seen):
         return wanted
-    optional = [
-        (build_service_account(relay), relay.spec.pod.service_account_name is None),
-        (build_network_policy(relay), relay.spec.network_policy.enabled),
-    ]
-    needed = [child for child, is_wanted in optional if is_wanted]
-    return [*wanted, *needed, config, build_retirement(relay, operator)]
+    policy = [build_network_policy(relay)] if relay.spec.network_policy.enabled else []
+    return [*wanted, *accounts(relay), *policy, config, build_retirement(relay, operator, name)]
 
 
 def stays(child: Manifest, seen: Seen) -> bool:

@@ -1,5 +1,5 @@
 """
-The status of a replay: phase, four conditions and the figures.
+The status of a replay: phase, six conditions and the figures.
 
 Judged from the step that was decided, and from the status before it: figures stay until a driver
 tells others, and what is finished is never written again.
@@ -11,7 +11,7 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from outbox_operator.children.names import attempt_name
-from outbox_operator.decide.attempt import Going
+from outbox_operator.decide.attempt import Going, Starting
 from outbox_operator.decide.backlog import rounded
 from outbox_operator.decide.checks import Finding, a_child_is_refused, a_name_is_taken
 from outbox_operator.decide.replay import (
@@ -29,8 +29,12 @@ from outbox_operator.decide.replay import (
 from outbox_operator.resources.conditions import Judged, Reason, ReplayCondition, as_conditions
 from outbox_operator.resources.replay import OutboxReplay, Phase, ReplayStatus
 from outbox_operator.seen import Refusal, Surroundings
+from outbox_relay.contract.reasons import Reason as DriverReason
 from outbox_relay.contract.replay import ReplayReport
 
+PASSING = frozenset({Reason.RELAY_MISSING, DriverReason.RELAY_UNKNOWN, Reason.PODS_NOT_SCHEDULED})
+"""What often ends without a person: the relay was made together with the replay, and has to start;
+an autoscaler adds a node."""
 STAGES: dict[str, Phase] = {"Starting": "Planning", "Planning": "Planning", "Running": "Running"}
 """Of the driver, as phases."""
 NEARLY = timedelta(seconds=10)
@@ -194,7 +198,33 @@ def _conditions(replay: OutboxReplay, step: Step, why: Finding) -> list[Judged]:
         ),
         (ReplayCondition.COMPLETE, "True" if succeeded else "False", *because),
         (ReplayCondition.FAILED, *(("True", *because) if failed else no_failure)),
+        *_way(is_stuck(step), is_under_way(step), why),
     ]
+
+
+def is_stuck(step: Step) -> bool:
+    """It ends, or waits, for something that only a person can do."""
+    match step:
+        case Hold(finding) | Follow(Starting(finding)):
+            return finding is not None and finding.reason not in PASSING
+        case Finish(phase):
+            return phase == "Failed"
+    return False
+
+
+def is_under_way(step: Step) -> bool:
+    """It will end without anybody's doing, as far as can be seen."""
+    return not is_stuck(step) and isinstance(step, Hold | Wait | Start | Follow | Retry)
+
+
+def _way(stuck: bool, under_way: bool, why: Finding) -> tuple[Judged, Judged]:
+    """Reconciling and Stalled, never both."""
+    because = (why.reason, why.message)
+    nothing = ("False", Reason.AS_EXPECTED, "")
+    return (
+        (ReplayCondition.RECONCILING, *(("True", *because) if under_way else nothing)),
+        (ReplayCondition.STALLED, *(("True", *because) if stuck else nothing)),
+    )
 
 
 def _accepted(replay: OutboxReplay, step: Step, why: Finding) -> tuple[str, str, str]:
@@ -213,12 +243,16 @@ def decide_invalid_replay(
 ) -> ReplayStatus:
     """Of a spec that the schema let through and we cannot use. It cannot be corrected, either."""
     message = f"{why}. Correct it in another OutboxReplay"
-    refused = (ReplayCondition.ACCEPTED, "False", Reason.SPEC_INVALID, message)
+    refused: list[Judged] = [
+        (ReplayCondition.ACCEPTED, "False", Reason.SPEC_INVALID, message),
+        (ReplayCondition.RECONCILING, "False", Reason.SPEC_INVALID, message),
+        (ReplayCondition.STALLED, "True", Reason.SPEC_INVALID, message),
+    ]
     return before.model_copy(
         update={
             "observed_generation": generation,
             "phase": before.phase or "Pending",
-            "conditions": as_conditions([refused], before.conditions, generation, now),
+            "conditions": as_conditions(refused, before.conditions, generation, now),
             "message": message,
         }
     )

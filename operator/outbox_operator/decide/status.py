@@ -1,25 +1,26 @@
 """
-The status of a relay: five conditions and the figures.
+The status of a relay: seven conditions and the figures.
 
 Judged from what was seen and from the status before it: a condition keeps its time while it stays,
 and what is no longer reported is kept and called old.
 """
 
-from dataclasses import dataclass
 from datetime import datetime, timedelta
 
-from outbox_operator.children.names import child_name, selector
+from outbox_operator.children.names import selector
 from outbox_operator.decide import backlog as figures
 from outbox_operator.decide.autoscaling import Scale
 from outbox_operator.decide.checks import Finding, first_finding
 from outbox_operator.decide.deletion import is_leaving, is_retiring, leaving_finding
+from outbox_operator.decide.rollout import Counts, count_pods, is_done, obstacle, rolled_out
 from outbox_operator.resources.conditions import (
+    Condition,
     Judged,
     Reason,
     RelayCondition,
     as_conditions,
 )
-from outbox_operator.resources.relay import OutboxRelay, RelayStatus
+from outbox_operator.resources.relay import OutboxRelay, RelayStatus, RolledOut
 from outbox_operator.seen import Seen
 
 RENEWED = timedelta(minutes=2)
@@ -30,29 +31,22 @@ STALE = timedelta(minutes=3)
 missed a look, or two, says nothing. Above RENEWED by two looks at an idle relay."""
 
 
-@dataclass(frozen=True)
-class Counts:
-    """Of pods, as the Deployment tells them."""
-
-    asked: int
-    existing: int
-    updated: int
-    ready: int
-    current: bool
-    """The Deployment's controller has seen its latest version."""
-
-
 def decide_status(
     relay: OutboxRelay, seen: Seen, replicas: int, scale: Scale | None, now: datetime
 ) -> RelayStatus:
     counts = count_pods(relay, seen, replicas)
     finding = (leaving_finding if is_leaving(relay) else first_finding)(relay, seen, now)
+    done = rolled_out(relay, seen, counts)
+    progressing = _progressing(relay, seen, counts, scale)
+    changing = is_leaving(relay) or not is_done(relay, seen, counts, done)
+    stuck = finding if is_leaving(relay) else obstacle(relay, seen, counts, now)
     conditions = (
-        _ready(relay, counts, finding),
-        _progressing(relay, seen, counts, scale),
+        _ready(relay, counts, finding, done),
+        progressing,
         _degraded(finding, scale),
         _backlog_healthy(relay, seen, now),
         _paused(relay),
+        *_change(progressing if changing else None, stuck if changing else None),
     )
     reports = seen.reports
     before = relay.status
@@ -61,10 +55,12 @@ def decide_status(
         observed_generation=relay.metadata.generation,
         replicas=counts.existing,
         ready_replicas=counts.ready,
+        pods=f"{counts.ready}/{counts.asked}",
+        rolled_out=done,
         selector=",".join(f"{k}={v}" for k, v in selector(relay, "relay").items()),
         relay_name=relay.relay_name,
-        conditions=as_conditions(
-            conditions, relay.status.conditions, relay.metadata.generation, now
+        conditions=_of_what_works(
+            as_conditions(conditions, before.conditions, relay.metadata.generation, now), done
         ),
     )
     if not reports or backlog is None:
@@ -91,6 +87,20 @@ def decide_status(
     return told.model_copy(update={"observed_at": at})
 
 
+def _of_what_works(
+    conditions: tuple[Condition, ...], done: RolledOut | None
+) -> tuple[Condition, ...]:
+    """Ready is about the pods that there are, and those may be of an older spec: whoever waits for
+    it after a change (`kubectl wait` compares generations) waits for the change, too."""
+    generation = done.generation if done else 0
+    return tuple(
+        c.model_copy(update={"observed_generation": generation})
+        if (c.type, c.status) == (RelayCondition.READY, "True")
+        else c
+        for c in conditions
+    )
+
+
 def is_a_miss(relay: OutboxRelay, seen: Seen, now: datetime) -> bool:
     """Of pods that do not report: whether they may be expected to at the next look."""
     at = relay.status.observed_at
@@ -98,38 +108,24 @@ def is_a_miss(relay: OutboxRelay, seen: Seen, now: datetime) -> bool:
     return could and at is not None and now - at < STALE
 
 
-def count_pods(relay: OutboxRelay, seen: Seen, replicas: int) -> Counts:
-    live = seen.child("Deployment", child_name(relay, "relay"))
-    if live is None:
-        return Counts(replicas, 0, 0, 0, current=False)
-    status = live.get("status") or {}
-    return Counts(
-        asked=replicas,
-        existing=status.get("replicas", 0),
-        updated=status.get("updatedReplicas", 0),
-        ready=status.get("readyReplicas", 0),
-        current=status.get("observedGeneration", 0) >= live["metadata"].get("generation", 0)
-        and live["spec"].get("replicas", 1) == replicas,
-    )
-
-
 # The conditions ------------------------------------------------------------------------------
 
 
-def _ready(relay: OutboxRelay, counts: Counts, finding: Finding | None) -> Judged:
+def _ready(
+    relay: OutboxRelay, counts: Counts, finding: Finding | None, done: RolledOut | None
+) -> Judged:
     kind = RelayCondition.READY
     if is_leaving(relay):
         return kind, "False", Reason.DELETING, _waits_for(relay)
     if counts.asked == 0:
         return kind, "False", Reason.SCALED_TO_ZERO, "no pods are asked for: nothing is published"
     if counts.ready:
-        watching = "; it watches, and publishes nothing" if relay.spec.paused else ""
-        return (
-            kind,
-            "True",
-            Reason.AS_EXPECTED,
-            f"{counts.ready} of {counts.asked} pods are ready{watching}",
-        )
+        message = f"{counts.ready} of {counts.asked} pods are ready"
+        if relay.spec.paused:
+            message += "; it watches, and publishes nothing"
+        if done and done.generation != relay.metadata.generation:
+            message += "; the last change has not reached them all"
+        return kind, "True", Reason.AS_EXPECTED, message
     if finding:
         return kind, "False", finding.reason, finding.message
     return kind, "False", Reason.PODS_NOT_READY, "no pod is ready yet"
@@ -146,7 +142,7 @@ def _progressing(relay: OutboxRelay, seen: Seen, counts: Counts, scale: Scale | 
         gone = "pods give back what they hold, and go"
         message = gone if is_retiring(relay) else "pods go with the resource"
         return kind, "True", Reason.DELETING, message
-    if counts.current and counts.updated == counts.existing == counts.ready == counts.asked:
+    if counts.complete:
         if scale is not None:
             return kind, "False", scale.reason, scale.message
         return kind, "False", Reason.AS_EXPECTED, "all is as it was asked for"
@@ -183,6 +179,25 @@ def _backlog_healthy(relay: OutboxRelay, seen: Seen, now: datetime) -> Judged:
     return kind, "True", Reason.AS_EXPECTED, "events leave as they come"
 
 
+def _change(change: Judged | None, stuck: Finding | None) -> tuple[Judged, Judged]:
+    """Reconciling and Stalled, never both: what is on its way, and what is in its way."""
+    reconciling, stalled = RelayCondition.RECONCILING, RelayCondition.STALLED
+    nothing = "nothing is in the way of a change"
+    if stuck:
+        waits = "it waits for a person: see Stalled"
+        return (
+            (reconciling, "False", stuck.reason, waits),
+            (stalled, "True", stuck.reason, stuck.message),
+        )
+    if change:
+        _, _, reason, message = change
+        on_its_way = (reconciling, "True", reason, message)
+    else:
+        done = "the last change has reached every pod"
+        on_its_way = (reconciling, "False", Reason.AS_EXPECTED, done)
+    return on_its_way, (stalled, "False", Reason.AS_EXPECTED, nothing)
+
+
 def _paused(relay: OutboxRelay) -> Judged:
     if relay.spec.paused:
         message = "nothing is published, events are kept; to resume set spec.paused to false"
@@ -195,9 +210,11 @@ def decide_invalid(
 ) -> RelayStatus:
     """Of a spec that the schema let through and we cannot use: what runs is left as it is."""
     message = f"{why}. What runs goes on as it was; correct the spec"
+    finding = Finding(Reason.SPEC_INVALID, message)
     judged = [
-        (kind, status, Reason.SPEC_INVALID, message)
-        for kind, status in ((RelayCondition.READY, "False"), (RelayCondition.DEGRADED, "True"))
+        (RelayCondition.READY, "False", finding.reason, message),
+        (RelayCondition.DEGRADED, "True", finding.reason, message),
+        *_change(None, finding),
     ]
     made = as_conditions(judged, relay_status.conditions, generation, now)
     kept = [c for c in relay_status.conditions if c.type not in {m.type for m in made}]

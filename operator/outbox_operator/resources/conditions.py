@@ -31,6 +31,11 @@ class RelayCondition(StrEnum):
     """Events leave about as fast as they come, and none is dead. Unknown while nobody reports."""
     PAUSED = "Paused"
     """Nothing is claimed, because the resource says so."""
+    RECONCILING = "Reconciling"
+    """The last change has not reached every pod, and is on its way. This one and the next are for
+    what reads any resource so, such as Flux and Helm (kstatus)."""
+    STALLED = "Stalled"
+    """The last change cannot be carried out until a person does something."""
 
 
 class ReplayCondition(StrEnum):
@@ -44,6 +49,10 @@ class ReplayCondition(StrEnum):
     """Stopped by `suspend`; goes on where it was."""
     ACCEPTED = "Accepted"
     """The request makes sense: the relay exists, and there is an engine to run it."""
+    RECONCILING = "Reconciling"
+    """It waits, or is at work. For what reads any resource so, as of a relay."""
+    STALLED = "Stalled"
+    """It failed, or cannot begin until a person does something."""
 
 
 class Reason(StrEnum):
@@ -71,6 +80,7 @@ class Reason(StrEnum):
     PODS_NOT_SCHEDULED = "PodsNotScheduled"
     PODS_NOT_SET_UP = "PodsNotSetUp"
     PODS_CRASHING = "PodsCrashing"
+    ROLLOUT_STUCK = "RolloutStuck"
     RETIREMENT_FAILED = "RetirementFailed"
     RETIREMENT_SKIPPED = "RetirementSkipped"
     # Store and broker: what relays say themselves passes through, see `contract.reasons`.

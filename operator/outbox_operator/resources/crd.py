@@ -7,7 +7,7 @@ here: first what an on-call person looks for, and more with `-o wide`.
 
 from typing import Any
 
-from outbox_operator.resources.objects import GROUP, VERSION, Resource
+from outbox_operator.resources.objects import GROUP, UNSEEN, VERSION, Resource
 from outbox_operator.resources.relay import OutboxRelay
 from outbox_operator.resources.replay import OutboxReplay
 from outbox_operator.resources.rules import RULES
@@ -29,8 +29,9 @@ AGE = column("Age", ".metadata.creationTimestamp", "Since when the resource exis
 
 RELAY_COLUMNS = [
     column("Ready", condition("Ready", "status"), "Whether events flow"),
+    column("Degraded", condition("Degraded", "status"), "Whether something needs a person"),
     column("Paused", ".spec.paused", "Whether a person stopped it", "boolean"),
-    column("Replicas", ".status.replicas", "Pods", "integer"),
+    column("Replicas", ".status.pods", "Ready pods of those that are asked for"),
     column("Pending", ".status.backlog.pending", "Events that wait", "integer"),
     column("Dead", ".status.backlog.dead", "Events that were given up", "integer"),
     column("Lag", ".status.lag", "Age of the oldest event that could go out now"),
@@ -110,7 +111,7 @@ def crd(
 def root_schema(model: type[Resource]) -> Schema:
     """Kind, version and metadata are the API server's, which checks them by itself."""
     status = field_schema(model.model_fields["status"])
-    status.pop("default")  # no status means that no operator has seen it yet
+    status["default"] = {"observedGeneration": UNSEEN}
     made: Schema = {
         "description": one_line(model.__doc__),
         "type": "object",

@@ -17,7 +17,14 @@ GROUP = "outbox.dev"
 VERSION = "v1alpha1"
 API_VERSION: Final = "outbox.dev/v1alpha1"
 
+REVISION = "outbox.dev/revision"
+"""An annotation of a relay's pods: which version of the pod template they were made of."""
+
 Count = Annotated[int, Field(ge=0)]
+UNSEEN = -1
+Generation = Annotated[int, Field(ge=UNSEEN)]
+"""Of a resource, as an operator has seen it. The API server gives a new one UNSEEN: what waits for
+any kind of resource (kstatus) takes one without status for done."""
 ObjectName = Annotated[
     str, Field(min_length=1, max_length=253, pattern=r"^[a-z0-9]([-a-z0-9.]*[a-z0-9])?$")
 ]

@@ -15,6 +15,7 @@ from outbox_operator.resources.conditions import Condition
 from outbox_operator.resources.objects import (
     API_VERSION,
     Count,
+    Generation,
     PlainObject,
     Resource,
     SecretKeyRef,
@@ -108,13 +109,25 @@ class RelaySpec(Behaviour):
         return self.publisher.timeout
 
 
+class RolledOut(Status):
+    generation: Count
+    """The metadata.generation that was carried out."""
+    config_map: str | None = None
+    """What its pods read: it stays until another change has reached every pod."""
+
+
 class RelayStatus(Status):
     """What the operator knows, mostly from the pods' /status."""
 
-    observed_generation: Count | None = None
-    """The metadata.generation that this status is about."""
+    observed_generation: Generation | None = None
+    """The metadata.generation that this status is about; -1: no operator has seen it yet."""
     conditions: Annotated[tuple[Condition, ...], Field(max_length=20)] = ()
-    """Ready, Progressing, Degraded, BacklogHealthy, Paused."""
+    """Ready, Progressing, Degraded, BacklogHealthy, Paused, Reconciling, Stalled. While Ready is
+    True, its own observedGeneration is that of the last change that reached every pod."""
+    rolled_out: RolledOut | None = None
+    """The last change of the spec that reached every pod."""
+    pods: str | None = None
+    """Ready pods of those that are asked for, for people: `1/2`."""
     replicas: Count | None = None
     """Pods that exist."""
     ready_replicas: Count | None = None

@@ -14,6 +14,7 @@ from outbox_operator.resources.conditions import Condition
 from outbox_operator.resources.objects import (
     API_VERSION,
     Count,
+    Generation,
     ObjectName,
     Quantity,
     Resource,
@@ -79,12 +80,12 @@ Phase = Literal["Pending", "Planning", "Running", "Suspended", "Succeeded", "Fai
 class ReplayStatus(Status):
     """What the operator knows, from the driver and its end."""
 
-    observed_generation: Count | None = None
-    """The metadata.generation that this status is about."""
+    observed_generation: Generation | None = None
+    """The metadata.generation that this status is about; -1: no operator has seen it yet."""
     phase: Phase | None = None
     """Where it stands, in a word."""
     conditions: Annotated[tuple[Condition, ...], Field(max_length=20)] = ()
-    """Accepted, Suspended, Complete, Failed."""
+    """Accepted, Suspended, Complete, Failed, Reconciling, Stalled."""
     matched: Count | None = None
     """Events that the frozen selection found."""
     replayed: Count | None = None

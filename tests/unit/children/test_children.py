@@ -1,6 +1,7 @@
 """Children of a relay: what each of them promises."""
 
 import copy
+import re
 from datetime import timedelta
 from typing import Any
 
@@ -8,10 +9,12 @@ import pytest
 import yaml
 
 from fixtures.made_resources import KAFKA, outbox_relay
-from fixtures.made_seen import seen
+from fixtures.made_seen import retiring, seen
 from outbox_operator.children.names import Manifest
+from outbox_operator.children.pod import CONFIG_VOLUME
 from outbox_operator.cluster.client import differs
 from outbox_operator.decide.children import Children, decide_children
+from outbox_operator.resources.objects import REVISION
 from outbox_operator.resources.relay import OutboxRelay
 from outbox_operator.seen import Secret, Seen
 from outbox_operator.settings import OperatorSettings
@@ -110,12 +113,45 @@ def test_secrets_are_mounted_as_files_where_the_broker_wants_some() -> None:
     assert any(m["name"] == "secrets" for m in spec["containers"][0]["volumeMounts"])
 
 
-def test_a_changed_config_makes_new_pods() -> None:
-    annotations = [
-        pod_of(child(outbox_relay(batchSize=size), "Deployment"))["metadata"]["annotations"]
-        for size in (100, 100, 200)
-    ]
-    assert annotations[0] == annotations[1] != annotations[2]
+def config_of(template: Manifest) -> str:
+    (volume,) = [v for v in template["spec"]["volumes"] if v["name"] == CONFIG_VOLUME]
+    name: str = volume["configMap"]["name"]
+    return name
+
+
+def test_a_changed_config_is_another_config_map_and_makes_new_pods() -> None:
+    names = []
+    for size in (100, 100, 200):
+        relay = outbox_relay(batchSize=size)
+        made = child(relay, "ConfigMap")
+        assert made["immutable"] is True  # so that a pod that starts again reads what it read
+        for kind in ("Deployment", "CronJob"):
+            assert config_of(pod_of(child(relay, kind))) == made["metadata"]["name"]
+        names.append(made["metadata"]["name"])
+    assert names[0] == names[1] != names[2]
+    assert all(re.fullmatch(r"orders-relay-[0-9a-f]{10}", name) for name in names)
+
+
+def test_the_longest_name_still_makes_a_config_map() -> None:
+    name = child(outbox_relay(name="o" * 189), "ConfigMap")["metadata"]["name"]
+    assert len(name) <= 63
+
+
+def test_the_job_that_forgets_a_relay_reads_its_config() -> None:
+    going = retiring()
+    made = {c["kind"]: c for c in children(going, 0).wanted}
+    assert config_of(pod_of(made["Job"])) == made["ConfigMap"]["metadata"]["name"]
+
+
+@pytest.mark.parametrize(
+    "spec", [{"batchSize": 7}, {"pod": {"image": "another"}}, {"pod": {"labels": {"team": "shop"}}}]
+)
+def test_pods_of_another_template_are_of_another_revision(spec: dict[str, Any]) -> None:
+    before, same, after = (
+        pod_of(child(outbox_relay(**given), "Deployment", replicas))["metadata"]["annotations"]
+        for given, replicas in (({}, 1), ({}, 3), (spec, 1))
+    )
+    assert before[REVISION] == same[REVISION] != after[REVISION]
 
 
 def test_a_changed_secret_makes_new_pods() -> None:
@@ -152,6 +188,7 @@ def test_a_pause_replaces_all_pods_at_once_and_suspends_the_reaper() -> None:
     relay = outbox_relay(paused=True)
     assert child(relay, "Deployment")["spec"]["strategy"] == {"type": "Recreate"}
     assert child(relay, "CronJob")["spec"]["suspend"] is True
+    assert child(outbox_relay(), "CronJob")["spec"]["suspend"] is False
     assert yaml.safe_load(child(relay, "ConfigMap")["data"]["relay.yaml"])["paused"] is True
 
 
@@ -184,7 +221,7 @@ def test_pods_may_connect_everywhere_unless_it_is_restricted() -> None:
 
 def test_an_account_of_ones_own_is_used_and_none_is_made() -> None:
     relay = outbox_relay(pod={"serviceAccountName": "mine"})
-    assert ("ServiceAccount", "orders-relay") in children(relay).unwanted
+    assert "ServiceAccount" not in {c["kind"] for c in children(relay).wanted}
     assert pod_of(child(relay, "Deployment"))["spec"]["serviceAccountName"] == "mine"
 
 

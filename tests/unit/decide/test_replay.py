@@ -64,6 +64,8 @@ def test_the_first_look_starts_the_first_attempt() -> None:
         "Suspended": "False",
         "Complete": "False",
         "Failed": "False",
+        "Reconciling": "True",
+        "Stalled": "False",
     }
 
 

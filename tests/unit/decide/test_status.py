@@ -44,7 +44,10 @@ def test_all_is_well() -> None:
         "Degraded": "False",
         "BacklogHealthy": "True",
         "Paused": "False",
+        "Reconciling": "False",
+        "Stalled": "False",
     }
+    assert found.pods == "1/1"
     assert found.replicas == found.ready_replicas == 1
     assert found.lag == "0s"
     assert found.relay_name == "shop/orders"

@@ -19,7 +19,7 @@ from outbox_operator.decide.deletion import is_drained, leaving_finding
 from outbox_operator.seen import Seen
 
 
-def pod(name: str, component: str, **status: Any) -> dict[str, Any]:
+def pod(name: str, component: str, config: str = "", **status: Any) -> dict[str, Any]:
     metadata = {
         "name": name,
         "namespace": "shop",
@@ -27,7 +27,10 @@ def pod(name: str, component: str, **status: Any) -> dict[str, Any]:
         "labels": {"app.kubernetes.io/component": component},
         "annotations": {OWNER: "orders"},
     }
-    return {"metadata": metadata, "status": status}
+    volumes = [{"name": "tmp", "emptyDir": {}}]
+    if config:
+        volumes.append({"name": "config", "configMap": {"name": config}})
+    return {"metadata": metadata, "spec": {"volumes": volumes}, "status": status}
 
 
 def ended(name: str, component: str, phase: str, message: str = "") -> dict[str, Any]:
@@ -86,3 +89,13 @@ def test_what_a_failed_retirement_said_is_read() -> None:
     found = leaving_finding(retiring(), seen, NOW)
     assert found is not None
     assert found.reason == "WrongPassword"
+
+
+def test_the_config_of_every_pod_that_may_start_again_is_known() -> None:
+    around = gathered(
+        pod("orders-relay-a", "relay", config="orders-relay-old", phase="Running"),
+        pod("orders-relay-b", "relay", config="orders-relay-new", phase="Pending"),
+        pod("orders-reaper-a", "reaper", config="orders-relay-older", phase="Running"),
+        pod("orders-reaper-b", "reaper", config="orders-relay-done", phase="Succeeded"),
+    )
+    assert around.mounted == {"orders-relay-old", "orders-relay-new", "orders-relay-older"}

@@ -92,6 +92,49 @@ def test_a_change_that_was_just_written_is_not_yet_carried_out() -> None:
     assert progressing == "True"
 
 
+LEFT = {
+    ("ConfigMap", "orders-relay-old"): {"metadata": {"name": "orders-relay-old", "uid": "c"}},
+    ("ServiceAccount", "orders-relay"): {"metadata": {"name": "orders-relay", "uid": "a"}},
+}
+
+
+class Replaced(Gatherer):
+    """Of a relay that had another config, and an account of its own; no pod needs them any more."""
+
+    async def relay(self, relay: OutboxRelay) -> Seen:
+        before = {**DEPLOYMENT, "metadata": {"name": "orders-relay", "resourceVersion": "1"}}
+        return seen(pod(), deployment=before, children=LEFT)
+
+
+class Removing(Server):
+    """It notes what is deleted; its Deployments are carried out at once, or not yet."""
+
+    def __init__(self, relay: dict[str, Any], done: bool) -> None:
+        super().__init__(relay)
+        self.deleted: list[str] = []
+        self._done = {"status": {**DEPLOYMENT["status"], "observedGeneration": 2}} if done else {}
+
+    async def answer(self, request: web.Request) -> web.Response:
+        if request.method == "DELETE":
+            self.deleted.append(request.path.rpartition("/")[2])
+            return web.json_response({})
+        if request.method == "PATCH" and "/deployments/" in request.path:
+            return web.json_response({**DEPLOYMENT, "metadata": WRITTEN, **self._done})
+        return await super().answer(request)
+
+
+@pytest.mark.parametrize(
+    ("done", "deleted"), [(False, []), (True, ["orders-relay-old", "orders-relay"])]
+)
+def test_what_old_pods_need_is_not_removed_by_the_look_that_begins_a_rollout(
+    done: bool, deleted: list[str]
+) -> None:
+    body = relay_body(pod={"serviceAccountName": "mine"})
+    server = Removing(body, done)
+    looked(body, server, Replaced)
+    assert server.deleted == deleted
+
+
 class Lagging:
     """It makes a version of each write, and its watch shows nothing of that."""
 

@@ -139,7 +139,7 @@ def test_names_columns_and_subresources_are_as_designed() -> None:
     assert (relay["shortNames"], replay["shortNames"]) == (["obr"], ["obrp"])
     assert relay["categories"] == replay["categories"] == ["outbox"]
     assert narrow("OutboxRelay") == [
-        "Ready", "Paused", "Replicas", "Pending", "Dead", "Lag", "Age",
+        "Ready", "Degraded", "Paused", "Replicas", "Pending", "Dead", "Lag", "Age",
     ]  # fmt: skip
     assert narrow("OutboxReplay") == ["Phase", "Matched", "Replayed", "Progress", "Age"]
     assert set(version("OutboxRelay")["subresources"]) == {"status", "scale"}

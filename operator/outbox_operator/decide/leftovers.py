@@ -1,0 +1,54 @@
+"""
+Leftovers: what a relay had before its last change, and may be removed now.
+
+A rollout may take long, or never succeed, and all the while a pod of an older revision may have to
+be made again: it needs the ConfigMap and the ServiceAccount that it had. So they stay until every
+pod is a new one. Called by `reconcile` with what was seen after the children were written.
+"""
+
+from outbox_operator.children.names import child_name
+from outbox_operator.decide.children import Children
+from outbox_operator.decide.deletion import is_leaving
+from outbox_operator.decide.rollout import count_pods, is_complete
+from outbox_operator.resources.relay import OutboxRelay
+from outbox_operator.seen import Body, Seen
+
+KEPT = 3
+"""ConfigMaps of changes that never succeeded and that no pod has now; the newest ones, because a
+pod of one of them may be about to be made again. Somebody may try twenty changes in a row."""
+
+Name = tuple[str, str]
+"""Kind and name of a child."""
+
+
+def decide_leftovers(
+    relay: OutboxRelay, seen: Seen, children: Children, replicas: int
+) -> list[Name]:
+    if is_leaving(relay):
+        return []  # all of them go with the resource
+    wanted = {(c["kind"], c["metadata"]["name"]) for c in children.wanted}
+    unused = [
+        name for name in _configs(relay, seen) if name not in wanted and name[1] not in seen.mounted
+    ]
+    if not is_complete(seen, count_pods(relay, seen, replicas)):
+        good = relay.status.rolled_out.config_map if relay.status.rolled_out else None
+        return [name for name in unused if name[1] != good][KEPT:]
+    account = ("ServiceAccount", child_name(relay, "relay"))
+    return [*unused, *([account] if account in seen.children and account not in wanted else [])]
+
+
+def _configs(relay: OutboxRelay, seen: Seen) -> list[Name]:
+    """The newest first."""
+    own = child_name(relay, "relay")
+    found = {
+        (kind, name): made
+        for (kind, name), made in seen.children.items()
+        # The first operators had one of this very name, which they changed.
+        if kind == "ConfigMap" and (name == own or name.startswith(f"{own}-"))
+    }
+    return sorted(found, key=lambda name: (_made_at(found[name]), name), reverse=True)
+
+
+def _made_at(child: Body) -> str:
+    at: str = child["metadata"].get("creationTimestamp", "")
+    return at
