@@ -11,6 +11,7 @@ from outbox_operator.resources.objects import SecretKeyRef
 from outbox_operator.resources.publisher import Kafka
 from outbox_operator.resources.relay import OutboxRelay, RelaySpec
 from outbox_relay.contract.settings import Http, RelaySettings
+from outbox_relay.contract.values import Settings
 
 SAME = (set(RelaySpec.model_fields) & set(RelaySettings.model_fields)) - {"store", "publisher"}
 """What resource and file say in the same words."""
@@ -35,7 +36,9 @@ PASSWORD_FILE = "kafka-password"  # noqa: S105
 
 def settings(relay: OutboxRelay) -> dict[str, Any]:
     """
-    The content of relay.yaml, as `outbox_relay.contract.settings.load` reads it.
+    The content of relay.yaml, as `outbox_relay.contract.settings.load` reads it. Only what differs
+    from the contract's defaults: a relay of an older version, which a resource may pin, refuses
+    fields that it does not know.
 
     A pod that uses it provides: the variable `DSN_ENV` from `spec.store.postgresql.dsnSecretRef`;
     at `SECRETS_PATH` what `secret_files` says; POD_NAME by the downward API, which becomes the
@@ -49,12 +52,18 @@ def settings(relay: OutboxRelay) -> dict[str, Any]:
         mode="json", by_alias=True, exclude={"dsn_secret_ref", "manage_schema"}
     )
     assert spec.publisher.kafka is not None
-    return {
+    made = {
         "name": relay.relay_name,
         "store": {"dsn": {"env": DSN_ENV}, **store},
         "publisher": {"kafka": _kafka(spec.publisher.kafka)},
         **given,
     }
+    return without_defaults(RelaySettings.model_validate(made))
+
+
+def without_defaults(settings: Settings) -> dict[str, Any]:
+    """As it is written into a file."""
+    return settings.model_dump(mode="json", by_alias=True, exclude_defaults=True)
 
 
 def secret_files(relay: OutboxRelay) -> dict[str, SecretKeyRef]:
