@@ -55,7 +55,7 @@ def test_a_field_that_is_not_known_is_ignored_wherever_it_is_and_named(case: Cas
     (body,) = case.bodies
     kind = KINDS[body["kind"]]
     places = [path for path, _ in objects(body["spec"], ("spec",))]
-    assert len(places) > 10
+    assert len(places) > 8
     for place in places:
         newer = copy.deepcopy(body)
         dict(objects(newer))[place]["fromTheFuture"] = {"a": [1]}
@@ -90,7 +90,7 @@ def models(model: type[BaseModel], path: Path = ()) -> Iterator[tuple[Path, Any]
             continue
         default = field.get_default(call_default_factory=True)
         yield (*path, name), default
-        if isinstance(default, BaseModel):
+        if isinstance(default, BaseModel) and default == type(default)():
             yield from models(type(default), (*path, name))
 
 
