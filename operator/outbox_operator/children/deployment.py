@@ -34,6 +34,7 @@ def build_deployment(
         "strategy": strategy(relay),
         "template": pod_template(
             relay,
+            operator,
             "relay",
             [relay_container(relay, operator)],
             {CONFIG_HASH: config_hash, SECRETS_HASH: secrets_hash},

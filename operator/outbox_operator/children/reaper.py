@@ -15,6 +15,7 @@ def build_reaper(relay: OutboxRelay, operator: OperatorSettings, *, suspended: b
         "activeDeadlineSeconds": DEADLINE,
         "template": pod_template(
             relay,
+            operator,
             "reaper",
             [container(relay, operator, "reap", ["reap", "--config", CONFIG_FILE])],
             restartPolicy="Never",

@@ -19,7 +19,11 @@ def build_retirement(relay: OutboxRelay, operator: OperatorSettings) -> Manifest
         "spec": {
             "backoffLimit": 6,
             "template": pod_template(
-                relay, "retire", [container(relay, operator, "retire", args)], restartPolicy="Never"
+                relay,
+                operator,
+                "retire",
+                [container(relay, operator, "retire", args)],
+                restartPolicy="Never",
             ),
         },
     }

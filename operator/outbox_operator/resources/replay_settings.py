@@ -11,6 +11,7 @@ from outbox_operator.resources.relay import OutboxRelay
 from outbox_operator.resources.replay import OutboxReplay
 from outbox_operator.resources.settings import DSN_ENV, without_defaults
 from outbox_relay.contract.replay import ReplayRequest, ReplaySettings
+from outbox_relay.contract.settings import StoreTimeouts
 
 
 def replay_settings(replay: OutboxReplay, relay: OutboxRelay) -> dict[str, Any]:
@@ -20,7 +21,7 @@ def replay_settings(replay: OutboxReplay, relay: OutboxRelay) -> dict[str, Any]:
         mode="json", by_alias=True, exclude_none=True, include=set(ReplayRequest.model_fields)
     )
     timeouts = relay.spec.store.postgresql.model_dump(
-        mode="json", by_alias=True, exclude={"dsn_secret_ref", "manage_schema"}
+        mode="json", by_alias=True, include=set(StoreTimeouts.model_fields)
     )
     made = {
         **request,
