@@ -67,7 +67,7 @@ class Guarded:
 
     def dsn(self, **more: Any) -> str:
         """The address besides, because nobody here knows the host."""
-        given = {
+        given: dict[str, Any] = {
             "host": HOST, "hostaddr": "127.0.0.1", "port": self.server.port, "dbname": "shop",
             "user": "app", "password": PASSWORD,
         }  # fmt: skip

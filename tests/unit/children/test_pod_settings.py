@@ -55,8 +55,9 @@ def pods(
             yield "reaper", child["spec"]["jobTemplate"]["spec"]["template"]["spec"]
     yield "retire", build_retirement(relay, operator)["spec"]["template"]["spec"]
     replay = outbox_replay(**spec)
-    for engine in ("Job", "SparkApplication"):
-        step: Any = Start(1, engine)  # type: ignore[arg-type]
+    engines: tuple[Any, ...] = ("Job", "SparkApplication")
+    for engine in engines:
+        step = Start(1, engine)
         made = decide_replay_children(replay, around(relay=relay), step, operator)
         assert made.attempt is not None
         if engine == "Job":
