@@ -54,6 +54,19 @@ class Postgres(Server):
             sql.SQL("DROP DATABASE IF EXISTS {} WITH (FORCE)").format(sql.Identifier(name))
         )
 
+    def standby(self, folder: Path) -> "Postgres":
+        """One that follows this one, which must be running; it is not started yet."""
+        made = Postgres(folder)
+        folder.mkdir(parents=True)
+        shutil.chown(folder, self.data.owner(), self.data.group())
+        made._run(
+            *(self._bin / "pg_basebackup", "--pgdata", made.data, "--dbname", self.dsn()),
+            *("--write-recovery-conf", "--checkpoint=fast", "--no-sync"),
+        )
+        conf = made.data / "postgresql.conf"
+        conf.write_text(conf.read_text().replace(str(self.folder), str(folder)))
+        return made
+
     def _execute(self, statement: sql.Composed) -> None:
         with psycopg.connect(self.dsn(), autocommit=True) as conn:
             conn.execute(statement)

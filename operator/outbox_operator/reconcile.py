@@ -32,6 +32,7 @@ from outbox_operator.decide.reaping import reaper_rests
 from outbox_operator.decide.rollout import count_pods
 from outbox_operator.decide.status import decide_invalid, decide_status
 from outbox_operator.holding import Holder, without_spec
+from outbox_operator.ignoring import Ignoring
 from outbox_operator.metrics import Metrics
 from outbox_operator.reconcile_replay import Body, Key, ReplayReconciler
 from outbox_operator.resources.objects import Resource
@@ -77,6 +78,7 @@ class Reconciler:
         self._bodies: dict[Key, Body] = {}
         self._remembered: dict[Key, Remembered] = {}
         self._holder = Holder(writer)
+        self._ignoring = Ignoring(writer)
 
     def seen(self, key: Key, body: Body | None) -> bool:
         """A resource as the API server has it now; None: it is gone. Returns whether it is to be
@@ -86,6 +88,7 @@ class Reconciler:
             self._bodies.pop(key, None)
             if gone := self._remembered.pop(key, None):
                 self._writer.forget(gone.uid)
+                self._ignoring.forget(gone.uid)
             self._replays.forget(key)
             self._metrics.forget(key)
             return False
@@ -169,6 +172,7 @@ class Reconciler:
             await self._refuse(key, body, error, remembered, now)
             return None
 
+        await self._ignoring.tell(relay, now)
         relay = await self._holder.hold(relay)
         seen = await self._gatherer.relay(relay)
         replicas, scaled = self._replicas(relay, seen, remembered, now)

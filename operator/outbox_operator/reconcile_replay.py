@@ -20,6 +20,7 @@ from outbox_operator.decide.replay import FINISHED, Retry, Start, Step, Suspend,
 from outbox_operator.decide.replay_children import ReplayChildren, decide_replay_children
 from outbox_operator.decide.replay_notices import decide_replay_notices
 from outbox_operator.decide.replay_status import decide_invalid_replay, decide_replay_status
+from outbox_operator.ignoring import Ignoring
 from outbox_operator.metrics import Metrics
 from outbox_operator.resources.objects import Resource
 from outbox_operator.resources.replay import OutboxReplay, ReplayStatus
@@ -53,10 +54,12 @@ class ReplayReconciler:
         self._writer = writer
         self._metrics = metrics
         self._remembered: dict[Key, Remembered] = {}
+        self._ignoring = Ignoring(writer)
 
     def forget(self, key: Key) -> None:
         if gone := self._remembered.pop(key, None):
             self._writer.forget(gone.uid)
+            self._ignoring.forget(gone.uid)
 
     async def look(self, key: Key, body: Body) -> float | None:
         now = datetime.now(UTC)
@@ -73,6 +76,7 @@ class ReplayReconciler:
             self._judged(key, replay.status)
             return await self._finished(replay, now)
 
+        await self._ignoring.tell(replay, now)
         seen = await self._gatherer.replay(replay)
         step = decide_step(replay, seen, now)
         if isinstance(step, Start):

@@ -24,6 +24,9 @@ class OperatorSettings(Settings):
     """Of replays whose resource names none."""
     image_pull_policy: Literal["", "Always", "IfNotPresent", "Never"] = ""
     """Of both. Empty: as Kubernetes chooses it, by the image's tag."""
+    fixed_ids: bool = True
+    """Run pods as the images' user and group. False where the cluster assigns ids of its own and
+    refuses others, as OpenShift does. What a resource says in `pod.securityContext` wins."""
     driver_role: Annotated[str, Field(min_length=1)] = "outbox-operator-driver"
     """The Role, or without `namespaces` the ClusterRole, that lets a replay's driver make its
     executors. Somebody else makes it, such as the chart: the operator may bind it, and nothing

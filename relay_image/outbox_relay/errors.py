@@ -9,6 +9,7 @@ OutboxError
 │   │   ├── StoreBusy      it answers, and somebody holds a lock that we need
 │   │   ├── WrongPassword  it answers, and does not believe that we are who we say
 │   │   ├── LoginRefused   it answers, and lets nobody of that name in from here
+│   │   ├── TlsFailed      no TLS, a certificate that is not believed, or one that is missing
 │   │   └── DatabaseMissing    the server has no database of that name
 │   ├── RightMissing       the database user lacks a right
 │   ├── SchemaMissing      outbox-relay migrate has not run
@@ -56,6 +57,10 @@ class WrongPassword(StoreUnavailable):
 
 
 class LoginRefused(StoreUnavailable):
+    pass
+
+
+class TlsFailed(StoreUnavailable):
     pass
 
 

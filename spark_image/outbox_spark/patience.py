@@ -11,7 +11,13 @@ from collections.abc import Callable
 from typing import TypeVar
 
 from outbox_relay.contract.settings import Store
-from outbox_relay.errors import DatabaseMissing, LoginRefused, StoreUnavailable, WrongPassword
+from outbox_relay.errors import (
+    DatabaseMissing,
+    LoginRefused,
+    StoreUnavailable,
+    TlsFailed,
+    WrongPassword,
+)
 from outbox_relay.store.connection import Connection, connect
 
 log = logging.getLogger("outbox.replay")
@@ -22,7 +28,7 @@ PATIENCE = 300.0
 """Seconds: a failover, or a restart with its recovery."""
 SHORTEST, LONGEST = 0.2, 5.0
 """Seconds between two tries; they double."""
-SHUT = (WrongPassword, LoginRefused, DatabaseMissing)
+SHUT = (WrongPassword, LoginRefused, TlsFailed, DatabaseMissing)
 """It answers, and does not let us in: that will be the same in a minute."""
 
 

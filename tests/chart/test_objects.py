@@ -291,6 +291,7 @@ def test_the_operator_is_told_what_the_values_say() -> None:
             "spark": {"digest": f"sha256:{'0' * 64}"},
         },
         "watch": {"namespaces": ["shop", "billing"]},
+        "fixedIds": False,
         "operator": {"look": "5s", "idleLook": "1m", "secretLook": "2m", "workers": 3},
         "log": {"format": "text", "level": "debug"},
     }
@@ -298,6 +299,7 @@ def test_the_operator_is_told_what_the_values_say() -> None:
         "OUTBOX_OPERATOR_RELAY_IMAGE": "registry.example.com/team/relay:1",
         "OUTBOX_OPERATOR_SPARK_IMAGE": f"registry.example.com/team/outbox-spark@sha256:{'0' * 64}",
         "OUTBOX_OPERATOR_IMAGE_PULL_POLICY": "Always",
+        "OUTBOX_OPERATOR_FIXED_IDS": "false",
         "OUTBOX_OPERATOR_DRIVER_ROLE": f"{RELEASE}-driver",
         "OUTBOX_OPERATOR_NAMESPACES": "shop,billing",
         "OUTBOX_OPERATOR_LOOK": "5s",

@@ -41,6 +41,20 @@ def test_a_pod_may_do_as_little_as_can_be(name: str) -> None:
     assert pod["automountServiceAccountToken"] is (name == "operator")
 
 
+@pytest.mark.parametrize("name", ["operator", "test"])
+def test_ids_can_be_left_to_the_cluster(name: str) -> None:
+    security = pods({"fixedIds": False})[name]["securityContext"]
+    assert security == {"runAsNonRoot": True, "seccompProfile": {"type": "RuntimeDefault"}}
+
+
+@pytest.mark.parametrize("name", ["operator", "test"])
+def test_security_contexts_of_ones_own_stand_instead_of_the_charts(name: str) -> None:
+    own = {"securityContext": {"runAsUser": 7}, "containerSecurityContext": {"privileged": False}}
+    pod = pods({"pod": own})[name]
+    assert pod["securityContext"] == own["securityContext"]
+    assert container(pod)["securityContext"] == own["containerSecurityContext"]
+
+
 def test_a_service_does_not_become_a_setting() -> None:
     """Kubernetes would set OUTBOX_OPERATOR_PORT and others, after a Service of that name."""
     assert "port" in OperatorSettings.model_fields

@@ -15,6 +15,7 @@ import tarfile
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -46,6 +47,7 @@ pytestmark = [
 NAMES = list(recipes())
 WITH_PYTHON = ["relay", "operator", "spark"]
 WITH_SHELL = ["spark", "postgres", "kafka"]
+NOWHERE = "postgresql://nobody@127.0.0.1:1/nowhere"
 
 
 @pytest.fixture(scope="session")
@@ -503,6 +505,26 @@ def test_spark_runs_a_driver_as_the_scheduler_starts_it(
     assert time.monotonic() - begin < 90
 
 
+def test_a_driver_runs_as_a_user_whom_the_image_does_not_know(
+    root_of: Callable[[str], Root], volume: Path
+) -> None:
+    """As OpenShift chooses one; the relay's image as well, which has no entrypoint of its own."""
+    stranger = replace(root_of("spark"), user=1_000_770_000)
+    (volume / "job.py").write_text(
+        "import os\nfrom pyspark import SparkContext\n"
+        "print('users', SparkContext().parallelize([0]).map(lambda _: os.getuid()).collect())\n"
+    )
+    done = stranger.run(
+        *("/opt/spark/entrypoint", "driver", "--master", "local[1]", "local:///tmp/job.py"),
+        volumes={"/tmp": volume},
+        environ={"SPARK_DRIVER_BIND_ADDRESS": "127.0.0.1", "HOME": "/"},
+    )
+    assert "users [1000770000]" in done.stdout, done.stderr
+    relay = replace(root_of("relay"), user=1_000_770_000)
+    said = relay.run("outbox-relay", "list", environ={"HOME": "/", "OUTBOX_DSN": NOWHERE}).stderr
+    assert "port 1 failed: Connection refused" in said
+
+
 def test_spark_runs_the_replay_and_lets_it_hear_that_it_is_to_stop(
     root_of: Callable[[str], Root], volume: Path
 ) -> None:
@@ -517,7 +539,7 @@ def test_spark_runs_the_replay_and_lets_it_hear_that_it_is_to_stop(
         *(root, "driver", "--master", "local[1]", "local:///opt/spark/replay.py"),
         log=log,
         environ={
-            "OUTBOX_DSN": "postgresql://nobody@127.0.0.1:1/nowhere",
+            "OUTBOX_DSN": NOWHERE,
             "OUTBOX_TERMINATION_LOG": "/tmp/last-words",
             "SPARK_DRIVER_BIND_ADDRESS": "127.0.0.1",
         },

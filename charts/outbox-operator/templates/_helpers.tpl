@@ -61,18 +61,28 @@ annotations:
 
 {{- /* Of the pod-security level `restricted`, and a little stricter. 65532 is the images' user. */ -}}
 {{- define "outbox.podSecurity" -}}
+{{- if .Values.pod.securityContext -}}
+{{ toYaml .Values.pod.securityContext }}
+{{- else -}}
 runAsNonRoot: true
+{{- if .Values.fixedIds }}
 runAsUser: 65532
 runAsGroup: 65532
+{{- end }}
 seccompProfile:
   type: RuntimeDefault
 {{- end }}
+{{- end }}
 
 {{- define "outbox.containerSecurity" -}}
+{{- if .Values.pod.containerSecurityContext -}}
+{{ toYaml .Values.pod.containerSecurityContext }}
+{{- else -}}
 allowPrivilegeEscalation: false
 readOnlyRootFilesystem: true
 capabilities:
   drop: [ALL]
+{{- end }}
 {{- end }}
 
 {{- /* Where the pods of chart and test may run. */ -}}

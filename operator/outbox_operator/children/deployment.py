@@ -30,6 +30,7 @@ def build_deployment(
 ) -> Manifest:
     template = pod_template(
         relay,
+        operator,
         "relay",
         config,
         [relay_container(relay, operator)],

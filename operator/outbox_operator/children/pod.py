@@ -2,15 +2,23 @@
 The pods of a relay: what those that relay, reap and retire have in common; and what pods of replays
 share with them.
 
-Fit for the pod-security level `restricted`, whatever the resource says.
+Fit for the pod-security level `restricted`, unless the resource asks for something else.
 """
 
+from collections.abc import Mapping
 from typing import Any
 
 from outbox_operator.children.names import OWNER, Manifest, labels, service_account_of
+from outbox_operator.resources.objects import SecretKeyRef
 from outbox_operator.resources.pods import PodSettings
 from outbox_operator.resources.relay import OutboxRelay
-from outbox_operator.resources.settings import DSN_ENV, SECRETS_PATH, secret_files
+from outbox_operator.resources.settings import (
+    DSN_ENV,
+    SECRETS_PATH,
+    STORE_KEY_FILE,
+    secret_files,
+    store_variables,
+)
 from outbox_operator.settings import OperatorSettings
 
 USER = 65532
@@ -30,11 +38,13 @@ RESTRICTED: Manifest = {
 }
 RESTRICTED_POD: Manifest = {
     "runAsNonRoot": True,
-    "runAsUser": USER,
-    "runAsGroup": USER,
-    "fsGroup": USER,
     "seccompProfile": {"type": "RuntimeDefault"},
 }
+FIXED_IDS: Manifest = {"runAsUser": USER, "runAsGroup": USER, "fsGroup": USER}
+
+KEY_MODE = 0o440
+"""All that libpq allows of a key that root owns, as it does every file of a mounted Secret; the
+pod's fsGroup may read it."""
 
 
 def container(
@@ -45,17 +55,14 @@ def container(
         "name": name,
         "image": pod.image or operator.relay_image,
         "args": args,
-        "env": [from_pod("POD_NAME", "metadata.name"), dsn(relay), *environment(pod)],
-        "securityContext": RESTRICTED,
+        "env": [from_pod("POD_NAME", "metadata.name"), *store_access(relay), *environment(pod)],
+        "securityContext": container_security(pod),
         "resources": resources(relay),
         "volumeMounts": [
             {"name": CONFIG_VOLUME, "mountPath": CONFIG_PATH, "readOnly": True},
-            *(
-                [{"name": "secrets", "mountPath": SECRETS_PATH, "readOnly": True}]
-                if secret_files(relay)
-                else []
-            ),
+            *secret_mounts(secret_files(relay)),
             {"name": "tmp", "mountPath": "/tmp"},  # noqa: S108 - the pod's own
+            *more_mounts(pod),
         ],
         **more,
     }
@@ -68,12 +75,14 @@ def from_pod(name: str, path: str) -> Manifest:
     return {"name": name, "valueFrom": {"fieldRef": {"fieldPath": path}}}
 
 
-def dsn(relay: OutboxRelay) -> Manifest:
+def store_access(relay: OutboxRelay) -> list[Manifest]:
+    """What a program needs in order to connect to the relay's store."""
     ref = relay.spec.store.postgresql.dsn_secret_ref
-    return {
+    dsn = {
         "name": DSN_ENV,
         "valueFrom": {"secretKeyRef": {"name": ref.name, "key": ref.key}},
     }
+    return [dsn, *({"name": n, "value": v} for n, v in store_variables(relay).items())]
 
 
 def environment(pod: PodSettings) -> list[Manifest]:
@@ -89,8 +98,20 @@ def resources(relay: OutboxRelay) -> Manifest:
     return {kind: values for kind, values in given.items() if values}
 
 
+def pod_security(pod: PodSettings, operator: OperatorSettings) -> Manifest:
+    if pod.security_context is not None:
+        return dict(pod.security_context)
+    return RESTRICTED_POD | (FIXED_IDS if operator.fixed_ids else {})
+
+
+def container_security(pod: PodSettings) -> Manifest:
+    given = pod.container_security_context
+    return RESTRICTED if given is None else dict(given)
+
+
 def pod_template(
     relay: OutboxRelay,
+    operator: OperatorSettings,
     role: str,
     config: str,
     containers: list[Manifest],
@@ -103,7 +124,7 @@ def pod_template(
         "serviceAccountName": service_account_of(relay),
         "automountServiceAccountToken": False,  # nothing in it talks to the API server
         "enableServiceLinks": False,
-        "securityContext": RESTRICTED_POD,
+        "securityContext": pod_security(pod, operator),
         "containers": containers,
         "volumes": volumes(relay, config),
         **placement(pod),
@@ -145,10 +166,34 @@ def volumes(relay: OutboxRelay, config: str) -> list[Manifest]:
         {"name": CONFIG_VOLUME, "configMap": {"name": config}},
         {"name": "tmp", "emptyDir": {"sizeLimit": "16Mi"}},
     ]
-    if files := secret_files(relay):
-        sources = [
-            {"secret": {"name": ref.name, "items": [{"key": ref.key, "path": file}]}}
-            for file, ref in files.items()
-        ]
-        found.append({"name": "secrets", "projected": {"sources": sources}})
-    return found
+    return [*found, *secret_volumes(secret_files(relay)), *more_volumes(relay.spec.pod)]
+
+
+def secret_volumes(files: Mapping[str, SecretKeyRef]) -> list[Manifest]:
+    if not files:
+        return []
+    sources = [
+        {"secret": {"name": ref.name, "items": [secret_item(file, ref)]}}
+        for file, ref in files.items()
+    ]
+    return [{"name": "secrets", "projected": {"sources": sources}}]
+
+
+def secret_item(file: str, ref: SecretKeyRef) -> Manifest:
+    mode = {"mode": KEY_MODE} if file == STORE_KEY_FILE else {}
+    return {"key": ref.key, "path": file, **mode}
+
+
+def secret_mounts(files: Mapping[str, SecretKeyRef]) -> list[Manifest]:
+    return [{"name": "secrets", "mountPath": SECRETS_PATH, "readOnly": True}] if files else []
+
+
+def more_volumes(pod: PodSettings) -> list[Manifest]:
+    return [volume.model_dump(mode="json", by_alias=True) for volume in pod.volumes]
+
+
+def more_mounts(pod: PodSettings) -> list[Manifest]:
+    return [
+        mount.model_dump(mode="json", by_alias=True, exclude_none=True)
+        for mount in pod.volume_mounts
+    ]

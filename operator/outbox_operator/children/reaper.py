@@ -17,6 +17,7 @@ def build_reaper(
         "activeDeadlineSeconds": DEADLINE,
         "template": pod_template(
             relay,
+            operator,
             "reaper",
             config,
             [container(relay, operator, "reap", ["reap", "--config", CONFIG_FILE])],

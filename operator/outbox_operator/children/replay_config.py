@@ -10,12 +10,15 @@ from outbox_operator.children.replay_pods import executor_template
 from outbox_operator.resources.relay import OutboxRelay
 from outbox_operator.resources.replay import OutboxReplay
 from outbox_operator.resources.replay_settings import replay_settings
+from outbox_operator.settings import OperatorSettings
 
 
-def build_replay_config(replay: OutboxReplay, relay: OutboxRelay) -> Manifest:
+def build_replay_config(
+    replay: OutboxReplay, relay: OutboxRelay, operator: OperatorSettings
+) -> Manifest:
     files = {"replay.json": json.dumps(replay_settings(replay, relay), indent=2, sort_keys=True)}
     if replay.has_executors:
-        pod = {"apiVersion": "v1", "kind": "Pod", **executor_template(replay, relay)}
+        pod = {"apiVersion": "v1", "kind": "Pod", **executor_template(replay, relay, operator)}
         files["executor.yaml"] = yaml.dump(pod, Dumper=DUMPER, sort_keys=True)
     return {
         "apiVersion": "v1",

@@ -34,7 +34,7 @@ A_LOOK = {
 def build_job(
     replay: OutboxReplay, relay: OutboxRelay, operator: OperatorSettings, attempt: int
 ) -> Manifest:
-    template = driver_template(replay, relay, attempt)
+    template = driver_template(replay, relay, operator, attempt)
     template["spec"]["restartPolicy"] = "Never"
     (container,) = template["spec"]["containers"]
     container |= {

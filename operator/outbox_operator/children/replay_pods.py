@@ -3,20 +3,26 @@ The pods of a replay: the driver's and the executors' templates, whichever engin
 
 Whoever makes pods of them, Kubernetes or Spark, adds what only it knows: image, size and arguments.
 All else is here and in nothing that a mutating webhook would have to read. Fit for the pod-security
-level `restricted`.
+level `restricted`, unless the resource asks for something else.
 """
 
 from outbox_operator.children.names import OWNER, Manifest, child_name, labels, service_account_of
 from outbox_operator.children.pod import (
-    RESTRICTED,
-    RESTRICTED_POD,
-    dsn,
+    container_security,
     environment,
     from_pod,
+    more_mounts,
+    more_volumes,
     placement,
+    pod_security,
+    secret_mounts,
+    secret_volumes,
+    store_access,
 )
 from outbox_operator.resources.relay import OutboxRelay
 from outbox_operator.resources.replay import OutboxReplay
+from outbox_operator.resources.settings import store_files
+from outbox_operator.settings import OperatorSettings
 
 DRIVER = "spark-kubernetes-driver"
 EXECUTOR = "spark-kubernetes-executor"
@@ -32,57 +38,66 @@ CONFIG_FILE = f"{CONFIG_PATH}/replay.json"
 EXECUTOR_FILE = f"{CONFIG_PATH}/executor.yaml"
 
 
-def driver_template(replay: OutboxReplay, relay: OutboxRelay, attempt: int) -> Manifest:
-    container: Manifest = {
-        "name": DRIVER,
-        "env": [
-            *environment(replay.spec.pod),
-            from_pod("POD_NAME", "metadata.name"),
-            from_pod("POD_IP", "status.podIP"),
-            dsn(relay),
-        ],
-        "securityContext": RESTRICTED,
-        "volumeMounts": [
-            {"name": "config", "mountPath": CONFIG_PATH, "readOnly": True},
-            {"name": "tmp", "mountPath": "/tmp"},  # noqa: S108 - the pod's own
-        ],
-    }
-    template = _template(replay, "driver", container, attempt)
-    template["spec"] |= {
-        # It asks for executors; else nothing in it talks to the API server.
-        "automountServiceAccountToken": replay.has_executors,
-        "volumes": [
-            {"name": "config", "configMap": {"name": child_name(replay, "replay")}},
-            {"name": "tmp", "emptyDir": {"sizeLimit": "1Gi"}},
-        ],
-    }
+def driver_template(
+    replay: OutboxReplay, relay: OutboxRelay, operator: OperatorSettings, attempt: int
+) -> Manifest:
+    ours = [
+        from_pod("POD_NAME", "metadata.name"),
+        from_pod("POD_IP", "status.podIP"),
+        *store_access(relay),
+    ]
+    container = _container(replay, relay, DRIVER, ours)
+    container["volumeMounts"].insert(
+        0, {"name": "config", "mountPath": CONFIG_PATH, "readOnly": True}
+    )
+    template = _template(replay, relay, operator, "driver", container, attempt)
+    # It asks for executors; else nothing in it talks to the API server.
+    template["spec"]["automountServiceAccountToken"] = replay.has_executors
+    template["spec"]["volumes"].insert(
+        0, {"name": "config", "configMap": {"name": child_name(replay, "replay")}}
+    )
     return template
 
 
 def executor_template(
-    replay: OutboxReplay, relay: OutboxRelay, attempt: int | None = None
+    replay: OutboxReplay,
+    relay: OutboxRelay,
+    operator: OperatorSettings,
+    attempt: int | None = None,
 ) -> Manifest:
     """In a file it serves all attempts, and is a whole Pod to those who read it."""
-    container: Manifest = {
-        "name": EXECUTOR,
-        "env": [
-            *environment(replay.spec.pod),
-            from_pod("POD_NAME", "metadata.name"),
-            dsn(relay),
-        ],
-        "securityContext": RESTRICTED,
-        "volumeMounts": [{"name": "tmp", "mountPath": "/tmp"}],  # noqa: S108
-    }
-    template = _template(replay, "executor", container, attempt)
-    template["spec"] |= {
-        "automountServiceAccountToken": False,
-        "volumes": [{"name": "tmp", "emptyDir": {"sizeLimit": "1Gi"}}],
-    }
+    ours = [from_pod("POD_NAME", "metadata.name"), *store_access(relay)]
+    container = _container(replay, relay, EXECUTOR, ours)
+    template = _template(replay, relay, operator, "executor", container, attempt)
+    template["spec"]["automountServiceAccountToken"] = False
     return template
 
 
+def _container(
+    replay: OutboxReplay, relay: OutboxRelay, name: str, ours: list[Manifest]
+) -> Manifest:
+    pod = replay.spec.pod
+    # Which variables the relay's store needs, the replay's spec could not know.
+    names = {variable["name"] for variable in ours}
+    return {
+        "name": name,
+        "env": [*(v for v in environment(pod) if v["name"] not in names), *ours],
+        "securityContext": container_security(pod),
+        "volumeMounts": [
+            *secret_mounts(store_files(relay)),
+            {"name": "tmp", "mountPath": "/tmp"},  # noqa: S108 - the pod's own
+            *more_mounts(pod),
+        ],
+    }
+
+
 def _template(
-    replay: OutboxReplay, role: str, container: Manifest, attempt: int | None
+    replay: OutboxReplay,
+    relay: OutboxRelay,
+    operator: OperatorSettings,
+    role: str,
+    container: Manifest,
+    attempt: int | None,
 ) -> Manifest:
     pod = replay.spec.pod
     ours = {**labels(replay, role), UID: replay.metadata.uid}
@@ -96,8 +111,13 @@ def _template(
         "spec": {
             "serviceAccountName": service_account_of(replay),
             "enableServiceLinks": False,
-            "securityContext": RESTRICTED_POD,
+            "securityContext": pod_security(pod, operator),
             "containers": [container],
+            "volumes": [
+                {"name": "tmp", "emptyDir": {"sizeLimit": "1Gi"}},
+                *secret_volumes(store_files(relay)),
+                *more_volumes(pod),
+            ],
             **placement(pod),
         },
     }

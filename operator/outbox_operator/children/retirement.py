@@ -20,6 +20,7 @@ def build_retirement(relay: OutboxRelay, operator: OperatorSettings, config: str
             "backoffLimit": 6,
             "template": pod_template(
                 relay,
+                operator,
                 "retire",
                 config,
                 [container(relay, operator, "retire", args)],

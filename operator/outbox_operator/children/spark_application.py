@@ -52,12 +52,12 @@ def build_spark_application(
         "driver": {
             **size(replay.spec.driver),
             "serviceAccount": service_account_of(replay),
-            "template": driver_template(replay, relay, attempt),
+            "template": driver_template(replay, relay, operator, attempt),
         },
         "executor": {
             **size(replay.spec.executor),
             "instances": replay.spec.executor.instances,
-            "template": executor_template(replay, relay, attempt),
+            "template": executor_template(replay, relay, operator, attempt),
         },
     }
     if policy := pull_policy(replay, operator):

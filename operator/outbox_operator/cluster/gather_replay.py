@@ -21,7 +21,7 @@ from outbox_operator.cluster.reports import Reporters
 from outbox_operator.cluster.secrets import Secrets
 from outbox_operator.resources.relay import OutboxRelay
 from outbox_operator.resources.replay import OutboxReplay
-from outbox_operator.resources.settings import PORT
+from outbox_operator.resources.settings import PORT, store_secrets
 from outbox_operator.seen import Pod
 from outbox_operator.seen_replay import Driver, ReplaySeen
 from outbox_relay.contract.replay import ReplayReport
@@ -52,7 +52,7 @@ class ReplayGatherer:
             self._reporters.ask(answering(drivers), PORT, ReplayReport),
         )
         known = _parsed(relay)
-        names = [known.spec.store.postgresql.dsn_secret_ref.name] if known else []
+        names = store_secrets(known) if known else ()
         return ReplaySeen(
             children=found,
             secrets=await self._secrets.look(replay.metadata.namespace, names),

@@ -145,6 +145,7 @@ def a_pod_is_not_set_up(relay: OutboxRelay, seen: Seen, now: datetime) -> Findin
 
 def a_migration_failed(relay: OutboxRelay, seen: Seen, now: datetime) -> Finding | None:
     return _ended(
+        relay,
         seen,
         now,
         Reason.MIGRATION_FAILED,
@@ -156,6 +157,7 @@ def a_migration_failed(relay: OutboxRelay, seen: Seen, now: datetime) -> Finding
 
 def a_pod_crashes(relay: OutboxRelay, seen: Seen, now: datetime) -> Finding | None:
     return _ended(
+        relay,
         seen,
         now,
         Reason.PODS_CRASHING,
@@ -165,7 +167,12 @@ def a_pod_crashes(relay: OutboxRelay, seen: Seen, now: datetime) -> Finding | No
 
 
 def _ended(
-    seen: Seen, now: datetime, reason: Reason, otherwise: str, container: str | None = None
+    relay: OutboxRelay,
+    seen: Seen,
+    now: datetime,
+    reason: Reason,
+    otherwise: str,
+    container: str | None = None,
 ) -> Finding | None:
     """What the first container that ended badly said last; `otherwise`, where it said nothing."""
     for pod in seen.pods:
@@ -173,10 +180,22 @@ def _ended(
             if container not in (None, stopped.container) or not _counts(pod, stopped, now):
                 continue
             if stopped.words is not None:
-                return Finding(stopped.words.reason, stopped.words.message)
+                words = stopped.words
+                return Finding(words.reason, words.message + _pinned(relay, words.reason))
             told = otherwise.format(pod=pod.name, code=stopped.exit_code, cause=stopped.cause)
             return Finding(reason, told)
     return None
+
+
+def _pinned(relay: OutboxRelay, reason: str) -> str:
+    """An image that the resource names may be older than the operator that writes its settings."""
+    image = relay.spec.pod.image
+    if image is None or reason != RelayReason.SETTINGS_INVALID:
+        return ""
+    return (
+        f"; if {image} (spec.pod.image) is older than the operator, name a newer one, or leave out "
+        "of the spec what it does not know"
+    )
 
 
 def _counts(pod: Pod, stopped: Stopped, now: datetime) -> bool:

@@ -6,7 +6,7 @@ told is what differs from what people have heard: so what was damped is not lost
 it still holds, and the last Event is never about something that is over.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Self
@@ -81,6 +81,14 @@ def decide_notices(
         dead=dead if Reason.DEAD_LETTERS in warned else min(dead, told.dead),
         paused=_holds(status, RelayCondition.PAUSED) is not None,
     )
+
+
+def unknown_fields_notice(paths: Sequence[str]) -> Notice | None:
+    """Of a resource that newer definitions than ours have let through."""
+    if not paths:
+        return None
+    message = f"ignored, because this operator does not know it: {', '.join(paths)}"
+    return Notice("UnknownField", f"{message}; upgrade the operator or remove it", warning=True)
 
 
 def damped(

@@ -41,7 +41,7 @@ def decide_replay_children(
         (build_role_binding(replay, operator), replay.has_executors),
     ]
     wanted = [child for child, is_wanted in optional if is_wanted]
-    wanted.append(build_replay_config(replay, relay))
+    wanted.append(build_replay_config(replay, relay, operator))
     if not isinstance(step, Start):
         return ReplayChildren(wanted)
     build = build_job if step.engine == "Job" else build_spark_application

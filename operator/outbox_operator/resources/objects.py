@@ -5,11 +5,12 @@ The base of `relay` and `replay`. A body from the API server enters the operator
 and nowhere else.
 """
 
+import copy
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Annotated, Any, Final, Self
 
-from pydantic import ConfigDict, Field
+from pydantic import ConfigDict, Field, PrivateAttr, ValidationError
 
 from outbox_relay.contract.values import Settings, Time
 
@@ -74,12 +75,50 @@ class Resource(Settings):
     api_version: str = API_VERSION
     kind: str
     metadata: Metadata
+    _unknown_fields: tuple[str, ...] = PrivateAttr(())
+
+    @property
+    def unknown_fields(self) -> tuple[str, ...]:
+        """Paths of what the API server sent and this version does not know: it was ignored."""
+        return self._unknown_fields
 
     @classmethod
     def parse(cls, body: Mapping[str, Any]) -> Self:
         """Of what the API server sent. As strict as it is: no text for a number, no other
-        spelling of a field; so that both judge alike."""
+        spelling of a field; so that both judge alike.
+
+        Fields that this version does not know are ignored. The API server drops what its own
+        definitions do not know, so these come from newer ones: their defaults stand in every
+        resource, and an older operator must go on."""
+        try:
+            return cls._parse(body)
+        except ValidationError as error:
+            unknown = [e["loc"] for e in error.errors() if e["type"] == "extra_forbidden"]
+            if not unknown:
+                raise
+        paths = tuple(".".join(map(str, path)) for path in unknown)
+        try:
+            parsed = cls._parse(without(body, unknown))
+        except ValidationError as error:
+            error.add_note(f"ignored, because this operator does not know it: {', '.join(paths)}")
+            raise
+        parsed._unknown_fields = paths
+        return parsed
+
+    @classmethod
+    def _parse(cls, body: Mapping[str, Any]) -> Self:
         return cls.model_validate_json(json.dumps(body), strict=True, by_alias=True, by_name=False)
+
+
+def without(body: Mapping[str, Any], paths: Sequence[tuple[int | str, ...]]) -> dict[str, Any]:
+    """A copy that lacks the fields at these paths."""
+    left = copy.deepcopy(dict(body))
+    for *parents, name in paths:
+        place: Any = left
+        for parent in parents:
+            place = place[parent]
+        del place[name]
+    return left
 
 
 class SecretKeyRef(Settings):

@@ -1,20 +1,28 @@
 """
-What a person may say about pods: image, size, place, environment.
+What a person may say about pods: image, size, place, environment, volumes, security.
 
 Kubernetes' own types where they are small, so that a mistake is told at once; where they are large
-(affinity, topology spread) they pass through as they are, and the API server judges the pod.
+(affinity, topology spread, sources of volumes) they pass through as they are, and the API server
+judges the pod.
 """
 
 from collections.abc import Mapping
 from typing import Annotated, Literal
 
-from pydantic import Field, model_validator
+from pydantic import ConfigDict, Field, model_validator
 
 from outbox_operator.resources.objects import ObjectName, PlainObject, Quantity, SecretKeyRef
 from outbox_relay.contract.values import Settings
 
 OUR_ENV = ("OUTBOX_DSN", "POD_NAME")
 """Variables that the operator sets itself."""
+OUR_VOLUMES = ("config", "secrets", "tmp")
+"""Volumes that the operator adds itself."""
+OUR_FOLDERS = ("/etc", "/tmp", "/opt", "/opt/outbox", "/opt/spark", "/opt/java", "/usr")  # noqa: S108
+"""Where the programs and what they need are. A volume there would hide it; below them, except in
+`OUR_PLACE`, it hides nothing of ours."""
+OUR_PLACE = "/etc/outbox"
+"""Where the operator mounts settings and secrets."""
 
 
 class ResourceRequirements(Settings):
@@ -89,9 +97,52 @@ class EnvVar(Settings):
         return self
 
 
+class Volume(Settings):
+    """The rest is Kubernetes' own, and passes through as it is."""
+
+    model_config = ConfigDict(extra="allow")
+
+    name: Annotated[str, Field(max_length=63, pattern=r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?$")]
+    """By which volumeMounts refer to it. Beside it stands where it comes from, as in a pod's spec:
+    `secret`, `configMap`, `csi`, `emptyDir` ..."""
+
+    @model_validator(mode="after")
+    def fits(self) -> "Volume":
+        if self.name in OUR_VOLUMES:
+            raise ValueError(f"{self.name} is a volume of the operator: choose another name")
+        return self
+
+
+class VolumeMount(Settings):
+    name: Annotated[str, Field(max_length=63)]
+    """One of `volumes`."""
+    mount_path: Annotated[
+        str,
+        Field(
+            max_length=500,
+            pattern=r"^(/([^/.:][^/:]*|\.[^/.:][^/:]*|\.\.[^/:]+))+$",
+        ),
+    ]
+    """Where its files are to be found: a folder of your own, such as `/etc/my-ca`."""
+    sub_path: Annotated[str, Field(min_length=1, max_length=500)] | None = None
+    """Only this file or folder of the volume. It is not renewed when the volume changes."""
+    read_only: bool = False
+    """Whether the pods can only read there."""
+
+    @model_validator(mode="after")
+    def fits(self) -> "VolumeMount":
+        path = self.mount_path
+        if path in (*OUR_FOLDERS, OUR_PLACE) or path.startswith(f"{OUR_PLACE}/"):
+            raise ValueError("mountPath would hide files of the operator's: choose another folder")
+        return self
+
+
 class PullSecret(Settings):
     name: ObjectName
     """A Secret with a registry's credentials, in the resource's own namespace."""
+
+
+UNKNOWN_VOLUME = "volumeMounts: each must name one of volumes; add that one, or correct the name"
 
 
 class PodSettings(Settings):
@@ -120,6 +171,29 @@ class PodSettings(Settings):
     makes one, which has no rights in the cluster."""
     priority_class_name: ObjectName | None = None
     """Who is evicted first when a node is full."""
+    volumes: Annotated[tuple[Volume, ...], Field(max_length=20)] = ()
+    """More volumes, as in a pod's spec."""
+    volume_mounts: Annotated[tuple[VolumeMount, ...], Field(max_length=20)] = ()
+    """Where all containers find these volumes."""
+    security_context: PlainObject | None = None
+    """Of the pods, instead of what the operator sets, as a whole; `{}`: none. Default: not root,
+    with the images' user and group 65532 unless the operator leaves those out, and seccomp
+    RuntimeDefault."""
+    container_security_context: PlainObject | None = None
+    """Of all containers, instead of what the operator sets, as a whole; `{}`: none. Default: no
+    privileges, no capabilities, a root file system that is only read."""
+
+    @model_validator(mode="after")
+    def volumes_fit(self) -> "PodSettings":
+        names = [volume.name for volume in self.volumes]
+        paths = [mount.mount_path for mount in self.volume_mounts]
+        if len(names) > len(set(names)):
+            raise ValueError("volumes: two have the same name, rename one")
+        if len(paths) > len(set(paths)):
+            raise ValueError("volumeMounts: two have the same mountPath, change one")
+        if not {mount.name for mount in self.volume_mounts} <= set(names):
+            raise ValueError(UNKNOWN_VOLUME)
+        return self
 
 
 class RelayPod(PodSettings):

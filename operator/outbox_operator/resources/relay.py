@@ -32,15 +32,47 @@ LONGEST_OBJECT_NAME = 189
 `RelaySettings.name` takes."""
 
 
+TLS_ENV = ("PGSSLMODE", "PGSSLROOTCERT", "PGSSLCERT", "PGSSLKEY", "OUTBOX_DSN_TLS")
+"""Variables that `store.postgresql.tls` becomes."""
+TLS_SAID_TWICE = f"store.postgresql.tls sets {', '.join(TLS_ENV)}: remove them from pod.env"
+
+
 class DsnSecretRef(SecretKeyRef):
     key: Annotated[str, Field(min_length=1, max_length=253, pattern=r"^[-._a-zA-Z0-9]+$")] = "dsn"
     """The key in it that holds a PostgreSQL connection string."""
+
+
+class StoreTls(Settings):
+    mode: Literal["require", "verify-ca", "verify-full"] = "verify-full"
+    """As PostgreSQL's sslmode. verify-full: the server's certificate is of a CA that is trusted,
+    and of the host that the connection string names. verify-ca: of any host. require: encrypted,
+    and nobody knows to whom, unless there is a CA."""
+    ca_secret_ref: SecretKeyRef | None = None
+    """The CA that signed the server's certificate. Default: the usual public ones."""
+    cert_secret_ref: SecretKeyRef | None = None
+    """Our own certificate, where the server asks for one (clientcert, or the method cert)."""
+    key_secret_ref: SecretKeyRef | None = None
+    """The key to it, without a password."""
+
+    @model_validator(mode="after")
+    def belong_together(self) -> "StoreTls":
+        if (self.cert_secret_ref is None) != (self.key_secret_ref is None):
+            raise ValueError("certSecretRef and keySecretRef go together: add the other one")
+        if self.mode == "verify-ca" and self.ca_secret_ref is None:
+            raise ValueError(
+                "verify-ca needs caSecretRef, or any public certificate would do: add it, or use "
+                "verify-full"
+            )
+        return self
 
 
 class PostgreSql(StoreTimeouts):
     dsn_secret_ref: DsnSecretRef
     """The Secret with the connection string, under the key `dsn` unless another is named. PgBouncer
     in transaction mode may be in between."""
+    tls: StoreTls | None = None
+    """Present, even if empty: TLS, whatever the connection string says about it. Default: as the
+    connection string says; PostgreSQL's own default encrypts where it can and verifies nobody."""
     manage_schema: bool = True
     """Create and update the schema `outbox` before relays start. False where somebody else runs
     `outbox-relay migrate`, because the relay's role must not."""
@@ -102,6 +134,12 @@ class RelaySpec(Behaviour):
             raise ValueError(
                 "replicas and autoscaling exclude each other: leave out replicas (or set it to 1)"
             )
+        return self
+
+    @model_validator(mode="after")
+    def tls_is_said_once(self) -> "RelaySpec":
+        if self.store.postgresql.tls is not None and any(e.name in TLS_ENV for e in self.pod.env):
+            raise ValueError(TLS_SAID_TWICE)
         return self
 
     @property

@@ -9,17 +9,19 @@ from typing import Any
 
 from outbox_operator.resources.relay import OutboxRelay
 from outbox_operator.resources.replay import OutboxReplay
-from outbox_operator.resources.settings import DSN_ENV
-from outbox_relay.contract.replay import ReplayRequest
+from outbox_operator.resources.settings import DSN_ENV, without_defaults
+from outbox_relay.contract.replay import ReplayRequest, ReplaySettings
+from outbox_relay.contract.settings import StoreTimeouts
 
 
 def replay_settings(replay: OutboxReplay, relay: OutboxRelay) -> dict[str, Any]:
-    """As `outbox_relay.contract.replay.load_replay` reads it."""
+    """As `outbox_relay.contract.replay.load_replay` reads it; only what differs from the contract's
+    defaults, as in relay.yaml."""
     request: dict[str, Any] = replay.spec.model_dump(
         mode="json", by_alias=True, exclude_none=True, include=set(ReplayRequest.model_fields)
     )
     timeouts = relay.spec.store.postgresql.model_dump(
-        mode="json", by_alias=True, exclude={"dsn_secret_ref", "manage_schema"}
+        mode="json", by_alias=True, include=set(StoreTimeouts.model_fields)
     )
     made = {
         **request,
@@ -29,4 +31,4 @@ def replay_settings(replay: OutboxReplay, relay: OutboxRelay) -> dict[str, Any]:
     }
     if replay.requested_by:
         made["requestedBy"] = replay.requested_by
-    return made
+    return without_defaults(ReplaySettings.model_validate(made))

@@ -11,9 +11,29 @@ from typing import NamedTuple
 from pydantic import BaseModel
 
 from outbox_operator.resources.autoscaling import Autoscaling
-from outbox_operator.resources.pods import OUR_ENV, EnvSource, EnvVar, Toleration
+from outbox_operator.resources.pods import (
+    OUR_ENV,
+    OUR_FOLDERS,
+    OUR_PLACE,
+    OUR_VOLUMES,
+    UNKNOWN_VOLUME,
+    EnvSource,
+    EnvVar,
+    PodSettings,
+    RelayPod,
+    Toleration,
+    Volume,
+    VolumeMount,
+)
 from outbox_operator.resources.publisher import ONE_OF, Kafka, KafkaTls, Publisher
-from outbox_operator.resources.relay import LONGEST_OBJECT_NAME, OutboxRelay, RelaySpec
+from outbox_operator.resources.relay import (
+    LONGEST_OBJECT_NAME,
+    TLS_ENV,
+    TLS_SAID_TWICE,
+    OutboxRelay,
+    RelaySpec,
+    StoreTls,
+)
 from outbox_operator.resources.replay import ReplaySpec
 from outbox_relay.contract.librdkafka import BY_KEY, REFUSED
 from outbox_relay.contract.selection import Range, Selection
@@ -77,6 +97,15 @@ def config_rules() -> Iterator[Rule]:
     )
 
 
+VOLUMES_FIT = (
+    Rule(
+        "!has(self.volumeMounts) || self.volumeMounts.all(mount, has(self.volumes) && "
+        "self.volumes.exists(volume, volume.name == mount.name))",
+        UNKNOWN_VOLUME,
+    ),
+)
+"""That no two are alike is said by the lists' keys, see `schema`."""
+
 RULES: Mapping[type[BaseModel], tuple[Rule, ...]] = {
     OutboxRelay: (
         Rule(
@@ -100,6 +129,22 @@ RULES: Mapping[type[BaseModel], tuple[Rule, ...]] = {
         Rule(
             "!has(self.autoscaling) || self.replicas == 1",
             "replicas and autoscaling exclude each other: leave out replicas (or set it to 1)",
+        ),
+        Rule(
+            "!has(self.store.postgresql.tls) || !has(self.pod.env) || "
+            f"self.pod.env.all(variable, !(variable.name in {list(TLS_ENV)}))",
+            TLS_SAID_TWICE,
+        ),
+    ),
+    StoreTls: (
+        Rule(
+            "has(self.certSecretRef) == has(self.keySecretRef)",
+            "certSecretRef and keySecretRef go together: add the other one",
+        ),
+        Rule(
+            "self.mode != 'verify-ca' || has(self.caSecretRef)",
+            "verify-ca needs caSecretRef, or any public certificate would do: add it, or use "
+            "verify-full",
         ),
     ),
     Publisher: (Rule("has(self.kafka)", "name exactly one publisher: kafka"),),
@@ -156,6 +201,21 @@ RULES: Mapping[type[BaseModel], tuple[Rule, ...]] = {
             f"{' and '.join(OUR_ENV)} are set by the operator: choose another name",
         ),
     ),
+    Volume: (
+        Rule(
+            f"!(self.name in {list(OUR_VOLUMES)})",
+            f"{', '.join(OUR_VOLUMES)} are volumes of the operator: choose another name",
+        ),
+    ),
+    VolumeMount: (
+        Rule(
+            f"!(self.mountPath in {[*OUR_FOLDERS, OUR_PLACE]}) && "
+            f"!self.mountPath.startsWith('{OUR_PLACE}/')",
+            "mountPath would hide files of the operator's: choose another folder",
+        ),
+    ),
+    PodSettings: VOLUMES_FIT,
+    RelayPod: VOLUMES_FIT,
     Range: (
         Rule("has(self.after) || has(self.before)", "name at least one of after and before"),
         Rule(

@@ -15,6 +15,7 @@ from pydantic import AwareDatetime, BaseModel
 from pydantic.fields import FieldInfo
 
 from outbox_operator.resources.conditions import Condition
+from outbox_operator.resources.pods import Volume, VolumeMount
 from outbox_operator.resources.rules import FOR_GOOD, RULES, Rule, length, unchanged
 from outbox_relay.contract.values import DURATION, LONGEST_TEXT, format_duration
 
@@ -36,6 +37,9 @@ BOUNDS = {
     "object": {"max_length": "maxProperties"},
 }
 
+LIST_KEYS: Mapping[Any, str] = {Condition: "type", Volume: "name", VolumeMount: "mountPath"}
+"""By what the items of a list are told apart: no two of them have the same."""
+
 
 def object_schema(model: type[BaseModel]) -> Schema:
     made: Schema = {"type": "object"}
@@ -45,6 +49,8 @@ def object_schema(model: type[BaseModel]) -> Schema:
     if required:
         made["required"] = required
     made["properties"] = {alias(f): field_schema(f) for f in model.model_fields.values()}
+    if model.model_config.get("extra") == "allow":
+        made["x-kubernetes-preserve-unknown-fields"] = True
     if rules := [*RULES.get(model, ()), *transition_rules(model)]:
         made["x-kubernetes-validations"] = as_validations(rules)
     return made
@@ -74,8 +80,8 @@ def type_schema(annotation: Any, metadata: list[Any]) -> Schema:
         return object_schema(annotation)
     if origin is tuple:
         made: Schema = {"type": "array", "items": type_schema(arguments[0], [])}
-        if arguments[0] is Condition:
-            made |= {"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["type"]}
+        if key := LIST_KEYS.get(arguments[0]):
+            made |= {"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": [key]}
     elif isinstance(origin, type) and issubclass(origin, Mapping):
         made = {"type": "object", **values_schema(arguments[1])}
     else:

@@ -32,6 +32,9 @@ class Reason(StrEnum):
     """The database does not accept the password."""
     LOGIN_REFUSED = "LoginRefused"
     """The database lets nobody of that name in from here: no such role, or pg_hba.conf."""
+    TLS_FAILED = "TlsFailed"
+    """No TLS with the database: it offers none, its certificate is not believed, or ours is missing
+    or refused."""
     DATABASE_MISSING = "DatabaseMissing"
     """The server has no database of that name."""
     PERMISSION_DENIED = "PermissionDenied"
@@ -76,6 +79,7 @@ OF: dict[type, Reason] = {
     errors.StoreBusy: Reason.STORE_BUSY,
     errors.WrongPassword: Reason.WRONG_PASSWORD,
     errors.LoginRefused: Reason.LOGIN_REFUSED,
+    errors.TlsFailed: Reason.TLS_FAILED,
     errors.DatabaseMissing: Reason.DATABASE_MISSING,
     errors.RightMissing: Reason.PERMISSION_DENIED,
     errors.SchemaMissing: Reason.SCHEMA_MISSING,

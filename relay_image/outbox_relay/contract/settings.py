@@ -309,9 +309,17 @@ def load(path: Path) -> RelaySettings:
         raise SettingsError(f"{path}:\n{explain(error)}") from error
 
 
+UNKNOWN = "unknown field: remove it or correct its name; a newer version may know it"
+
+
 def explain(error: ValidationError) -> str:
     """One line per mistake: where it is, and what is expected there."""
-    return "\n".join(
-        f"  {'.'.join(map(str, e['loc'])) or 'relay'}: {e['msg'].removeprefix('Value error, ')}"
+    mistakes = [
+        f"  {'.'.join(map(str, e['loc'])) or 'relay'}: {explain_one(e['type'], e['msg'])}"
         for e in error.errors(include_url=False, include_input=False)
-    )
+    ]
+    return "\n".join([*mistakes, *(f"  {note}" for note in getattr(error, "__notes__", ()))])
+
+
+def explain_one(kind: str, message: str) -> str:
+    return UNKNOWN if kind == "extra_forbidden" else message.removeprefix("Value error, ")

@@ -6,6 +6,7 @@ off because a pooler may hand the next statement to another backend; the hot sta
 functions of the schema, whose plans the backend caches itself.
 """
 
+import os
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -14,7 +15,7 @@ from typing import Any
 
 import psycopg
 from psycopg import errors as pg
-from psycopg.conninfo import conninfo_to_dict
+from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
 from outbox_relay.errors import (
     DatabaseMissing,
@@ -26,6 +27,7 @@ from outbox_relay.errors import (
     StoreError,
     StoreReadOnly,
     StoreUnavailable,
+    TlsFailed,
     WrongPassword,
 )
 from outbox_relay.model.attempt import without_secrets
@@ -44,9 +46,43 @@ UNAVAILABLE = (
 # language than English the store is simply away, and the text tells.
 SHUT_DOORS: tuple[tuple[re.Pattern[str], type[StoreUnavailable], str], ...] = (
     (
+        re.compile(
+            r"valid client certificate|certificate authentication failed|alert certificate required"
+            r"|alert unknown ca|alert bad certificate|alert certificate expired"
+        ),
+        TlsFailed,
+        "the server wants a certificate of ours that its CA signed, for this user: "
+        "store.postgresql.tls.certSecretRef and keySecretRef, or PGSSLCERT and PGSSLKEY",
+    ),
+    (
+        re.compile(r"does not match host name|host name must be specified"),
+        TlsFailed,
+        "let the DSN name the host as the server's certificate does, or use the mode verify-ca",
+    ),
+    (
+        re.compile(
+            r"certificate verify failed|root certificate file|could not read root certificate"
+        ),
+        TlsFailed,
+        "give the CA that signed the server's certificate: store.postgresql.tls.caSecretRef, or "
+        "PGSSLROOTCERT",
+    ),
+    (
+        re.compile(r"server does not support SSL"),
+        TlsFailed,
+        "switch TLS on at the server (or its pooler), or ask for none",
+    ),
+    (
+        # Not every "SSL error": a connection that is lost over TLS is one, too.
+        re.compile(r"private key file|could not (load|read|open) certificate|certificate file"),
+        TlsFailed,
+        "check certificate and key, and that the key is readable for its owner and group alone",
+    ),
+    (
         re.compile("(password|SASL) authentication failed|no password supplied"),
         WrongPassword,
-        "correct user and password in the DSN's secret; it is read again at every try",
+        "correct user and password in the DSN's secret; it is read again at every try. With a "
+        "client certificate, its name must be the user's, too",
     ),
     (
         re.compile(
@@ -54,7 +90,7 @@ SHUT_DOORS: tuple[tuple[re.Pattern[str], type[StoreUnavailable], str], ...] = (
             r'|not permitted to log in|role ".*" does not exist|permission denied for database'
         ),
         LoginRefused,
-        "check the user in the DSN, and pg_hba.conf on the server",
+        "check the user in the DSN, and pg_hba.conf on the server, which may ask for TLS",
     ),
     (
         re.compile(r'database ".*" does not exist|no such database'),
@@ -75,7 +111,7 @@ def connect(
     refuse_malformed(dsn)
     with translated():
         conn = psycopg.connect(
-            dsn,
+            with_tls_of_the_pod(dsn),
             autocommit=True,
             prepare_threshold=None,
             application_name=application[:63],
@@ -97,6 +133,19 @@ def connect(
             conn.close()
             raise
     return conn
+
+
+TLS = ("sslmode", "sslrootcert", "sslcert", "sslkey", "sslpassword", "requiressl")
+
+
+def with_tls_of_the_pod(dsn: str) -> str:
+    """Without what it says about TLS, where OUTBOX_DSN_TLS=ignore: then libpq's own variables
+    (PGSSLMODE ...) count alone. The operator sets them as a resource says. A DSN comes from a
+    Secret that others may write, and its sslmode=require would win over verify-full."""
+    if os.environ.get("OUTBOX_DSN_TLS") != "ignore":
+        return dsn
+    parts = conninfo_to_dict(dsn)
+    return make_conninfo("", **{name: parts[name] for name in parts if name not in TLS})
 
 
 def refuse_malformed(dsn: str) -> None:

@@ -416,3 +416,19 @@ def test_a_pod_that_was_told_to_stop_does_not_crash(code: int, reason: str) -> N
     stopped = (Stopped("relay", code, None, "Error"),)
     assert degraded(pod(ready=False, leaving=True, stopped=stopped)) == reason
     assert degraded(pod(ready=False, stopped=stopped)) == "PodsCrashing"
+
+
+@pytest.mark.parametrize(
+    ("pod_settings", "hint"), [({"image": "relay:old"}, "relay:old (spec.pod.image)"), ({}, None)]
+)
+def test_a_pinned_relay_that_does_not_know_a_setting_says_what_to_do(
+    pod_settings: dict[str, Any], hint: str | None
+) -> None:
+    text = "/etc/outbox/config/relay.yaml:; invention: Extra inputs are not permitted"
+    words = LastWords(reason="SettingsInvalid", message=text)
+    relay = outbox_relay(pod=pod_settings)
+    around = seen(pod(ready=False, stopped=(Stopped("relay", 1, words, "Error"),)))
+    found = {c.type: c for c in decide_status(relay, around, 1, None, NOW).conditions}["Degraded"]
+    assert (found.status, found.reason) == ("True", "SettingsInvalid")
+    assert found.message.startswith(text)
+    assert found.message == text if hint is None else hint in found.message

@@ -539,3 +539,41 @@ def test_a_child_that_the_server_refuses_is_told_once_and_tried_again_ever_later
     assert (told["Ready"]["status"], told["Degraded"]["status"]) == ("False", "True")
     assert "the Deployment orders-relay: " in told["Degraded"]["message"]
     assert ".spec.x: not declared" in told["Degraded"]["message"]
+
+
+@pytest.mark.parametrize(
+    ("kind", "body"),
+    [
+        ("OutboxRelay", relay_body(fromTheFuture=1)),
+        ("OutboxReplay", replay_body(fromTheFuture=1)),
+    ],
+)
+def test_a_field_that_is_not_known_is_told_once_for_each_generation(
+    caplog: pytest.LogCaptureFixture, kind: str, body: dict[str, Any]
+) -> None:
+    """By the operator's life: the one before may have known it."""
+    server = Lagging()
+    key = (kind, "shop", body["metadata"]["name"])
+    edited = {**body, "metadata": {**body["metadata"], "generation": 2}}
+
+    def told() -> int:
+        return server.events.count("UnknownField")
+
+    async def test() -> None:
+        for life in (1, 2):
+            async with reconciling(server.answer, Without) as reconciler:
+                reconciler.seen(key, body)
+                for _ in range(3):
+                    await reconciler.look(key)
+                assert told() == 2 * life - 1
+                reconciler.seen(key, edited)
+                for _ in range(3):
+                    await reconciler.look(key)
+                assert told() == 2 * life
+
+    asyncio.run(test())
+    lines = [r.message for r in caplog.records if getattr(r, "happening", "") == "ignored"]
+    assert len(lines) == 4
+    assert "spec.fromTheFuture; upgrade the operator or remove it" in lines[0]
+    assert "SpecInvalid" not in str(server.status)
+    assert "FromTheFuture" not in str(server.status)
