@@ -74,7 +74,7 @@ class Settled(Gatherer):
     """Of a relay whose pods are as they were asked for, before it was changed."""
 
     async def relay(self, relay: OutboxRelay) -> Seen:
-        before = {**DEPLOYMENT, "metadata": {"name": "orders-relay", "resourceVersion": "1"}}
+        before = {**DEPLOYMENT, "metadata": DEPLOYMENT["metadata"] | {"resourceVersion": "1"}}
         return seen(pod(), deployment=before)
 
 
@@ -426,7 +426,8 @@ class Forgotten(Without):
     """Of a relay whose Job is done."""
 
     async def relay(self, relay: OutboxRelay) -> Seen:
-        done = {"metadata": {}, "status": {"conditions": [{"type": "Complete", "status": "True"}]}}
+        owned = {"ownerReferences": [{"uid": relay.metadata.uid}]}
+        done = {"metadata": owned, "status": {"conditions": [{"type": "Complete", "status": "True"}]}}
         return seen(children={("Job", "orders-retire"): done})
 
 
