@@ -15,6 +15,7 @@ from fixtures.made_seen import seen
 from outbox_operator.cluster.kinds import CHILDREN, REPLAYS
 from outbox_operator.decide.children import decide_children
 from outbox_operator.decide.replay import ENGINES
+from outbox_operator.decide.replay_children import ACCESS
 from outbox_operator.settings import OperatorSettings
 
 INSTALL = (ROOT / "docs" / "install.md").read_text()
@@ -42,7 +43,7 @@ OPERATOR = (
     | rights("networking.k8s.io", "networkpolicies", "get list watch create patch delete")
     | rights("policy", "poddisruptionbudgets", "get list watch create patch delete")
     | rights(SPARK, "sparkapplications", "get list watch create delete")
-    | rights(RBAC, "rolebindings", "get list watch create patch")
+    | rights(RBAC, "rolebindings", "get list watch create patch delete")
     | rights("", "pods", "list watch")
     | rights("", "secrets", "get")
     | rights("", "events", "create")
@@ -190,7 +191,7 @@ def test_what_it_deletes_is_what_it_may_delete() -> None:
     """All else goes with its owner."""
     without = outbox_relay(pod={"serviceAccountName": "mine"}, networkPolicy={"enabled": False})
     unwanted = {k for k, _ in decide_children(without, seen(), OperatorSettings(), 1).unwanted}
-    deleted = {CHILDREN[kind].plural for kind in (*unwanted, *ENGINES)}
+    deleted = {CHILDREN[kind].plural for kind in (*unwanted, *ENGINES, *ACCESS)}
     assert {kind for _, kind, verb in OPERATOR if verb == "delete"} == deleted | {REPLAYS.plural}
 
 

@@ -67,8 +67,9 @@ class Writer:
             try:
                 done = await self._apply_one(resource, child, live)
             except ApiError as error:
-                if error.status == 409:  # it is another one since it was seen: look again
-                    raise
+                if is_another_now(error):
+                    why = f"{kind} {name} is another one since it was seen, or gone"
+                    raise ApiError(409, "Conflict", why, frozenset()) from error
                 done = refusal_of(kind, name, error)
             if isinstance(done, Refusal):
                 refusals.append(done)
@@ -238,6 +239,12 @@ def refusal_of(kind: str, name: str, error: ApiError) -> Refusal:
         raise error
     leaving = "NamespaceTerminating" in error.causes
     return Refusal(kind, name, refusal_text(str(error)), leaving=leaving)
+
+
+def is_another_now(error: ApiError) -> bool:
+    """By the uid that it was written with: the object is gone (409), or somebody has made another
+    of its name, of which the server says that its uid cannot be changed."""
+    return error.status == 409 or (error.status == 422 and "metadata.uid: " in str(error))
 
 
 def is_about_the_child(error: ApiError) -> bool:

@@ -427,7 +427,10 @@ class Forgotten(Without):
 
     async def relay(self, relay: OutboxRelay) -> Seen:
         owned = {"ownerReferences": [{"uid": relay.metadata.uid}]}
-        done = {"metadata": owned, "status": {"conditions": [{"type": "Complete", "status": "True"}]}}
+        done = {
+            "metadata": owned,
+            "status": {"conditions": [{"type": "Complete", "status": "True"}]},
+        }
         return seen(children={("Job", "orders-retire"): done})
 
 
