@@ -60,7 +60,7 @@ class Operator:
             api, (*CHILDREN.values(), PODS), self._settings.namespaces, self._child_changed
         )
         secrets = Secrets(api, self._settings.secret_look.total_seconds())
-        writer = Writer(api)
+        writer = Writer(api, self._settings.identity)
         replays = ReplayReconciler(
             self._settings, ReplayGatherer(api, informers, reporters, secrets), writer, metrics
         )
@@ -77,6 +77,7 @@ class Operator:
             "started",
             extra={
                 "happening": "start",
+                "identity": self._settings.identity,
                 "namespaces": list(self._settings.namespaces) or ["*"],
                 "relay_image": self._settings.relay_image,
                 "spark_image": self._settings.spark_image,

@@ -8,7 +8,7 @@ work or damps: after a restart of the operator everything is found again in the 
 
 import logging
 import time
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 
 from pydantic import ValidationError
@@ -30,19 +30,29 @@ from outbox_operator.decide.leftovers import decide_leftovers
 from outbox_operator.decide.notices import Notice, Told, decide_notices
 from outbox_operator.decide.reaping import reaper_rests
 from outbox_operator.decide.rollout import count_pods
+from outbox_operator.decide.staging import (
+    Turns,
+    comes_from_the_operator,
+    what_waits,
+    without_staged,
+)
 from outbox_operator.decide.status import decide_invalid, decide_status
 from outbox_operator.holding import Holder, without_spec
 from outbox_operator.ignoring import Ignoring
 from outbox_operator.metrics import Metrics
 from outbox_operator.reconcile_replay import Body, Key, ReplayReconciler
+from outbox_operator.resources.conditions import Reason, RelayCondition
 from outbox_operator.resources.objects import Resource
 from outbox_operator.resources.relay import OutboxRelay, RelayStatus
-from outbox_operator.seen import Seen
+from outbox_operator.restraining import Restrainer, adopts
+from outbox_operator.seen import Restraint, Seen
 from outbox_operator.settings import OperatorSettings
 from outbox_relay.contract.settings import explain
 
 log = logging.getLogger("outbox.operator")
 
+OF_A_CHANGE = (RelayCondition.PROGRESSING, RelayCondition.RECONCILING, RelayCondition.STALLED)
+"""Conditions about what is being carried out."""
 LONGEST_REFUSED = 60.0
 """Seconds, after which a child that the API server refuses is tried again at the latest."""
 
@@ -79,6 +89,8 @@ class Reconciler:
         self._remembered: dict[Key, Remembered] = {}
         self._holder = Holder(writer)
         self._ignoring = Ignoring(writer)
+        self._restrainer = Restrainer(settings, writer)
+        self._turns = Turns(settings.rollout_delay)
 
     def seen(self, key: Key, body: Body | None) -> bool:
         """A resource as the API server has it now; None: it is gone. Returns whether it is to be
@@ -89,7 +101,9 @@ class Reconciler:
             if gone := self._remembered.pop(key, None):
                 self._writer.forget(gone.uid)
                 self._ignoring.forget(gone.uid)
+                self._restrainer.forget(gone.uid)
             self._replays.forget(key)
+            self._turns.done(key[1:])
             self._metrics.forget(key)
             return False
         self._bodies[key] = body
@@ -175,26 +189,54 @@ class Reconciler:
         await self._ignoring.tell(relay, now)
         relay = await self._holder.hold(relay)
         seen = await self._gatherer.relay(relay)
+        restraint = self._restrainer.restraint(relay, seen, now)
+        seen = replace(seen, restraint=restraint)
         replicas, scaled = self._replicas(relay, seen, remembered, now)
         children = self._children(relay, seen, remembered, replicas, now)
+        if restraint is None:
+            children, seen = self._staged(key, relay, children, seen, now)
 
-        if lacks(seen, children):
-            # Children of a dead or dying owner would be removed, and made again.
-            await self._gatherer.confirm(RELAYS, relay)
         asked = asked_replicas(relay, seen)
-        seen = await self._writer.apply(relay, children.wanted, seen)
-        leftovers = decide_leftovers(relay, seen, children, replicas)
-        await self._writer.remove(relay, [*children.unwanted, *leftovers], seen)
+        if restraint is None or not restraint.holds:
+            seen = await self._apply(relay, children, seen, replicas)
         if await self._holder.let_go(relay, seen):
             return None  # it is gone: there is nobody left to report to
 
         status = decide_status(relay, seen, replicas, scaled, now)
+        if restraint is not None and restraint.holds:
+            status = as_far_as_done(relay, status, restraint)
         told = remembered.told or Told.of(relay.status)
         notices, remembered.told = decide_notices(told, status, asked, replicas, scaled, now)
+        notices += self._restrainer.notices(relay)
         await self._tell(key, relay, body, status, notices, now)
         self._holder.told(uid, status)
         remembered.refused = remembered.refused + 1 if seen.refusals else 0
-        return self._next_look(seen, status, replicas, remembered.refused)
+        again = self._next_look(seen, status, replicas, remembered.refused)
+        return min(again, self._turns.left(key[1:], now))
+
+    async def _apply(
+        self, relay: OutboxRelay, children: Children, seen: Seen, replicas: int
+    ) -> Seen:
+        if lacks(seen, children) or adopts(seen, children.wanted, children.unwanted):
+            # Children of a dead or dying owner would be removed, and made again.
+            await self._gatherer.confirm(RELAYS, relay)
+        seen = await self._writer.apply(relay, children.wanted, seen)
+        leftovers = decide_leftovers(relay, seen, children, replicas)
+        await self._writer.remove(relay, [*children.unwanted, *leftovers], seen)
+        return seen
+
+    def _staged(
+        self, key: Key, relay: OutboxRelay, children: Children, seen: Seen, now: datetime
+    ) -> tuple[Children, Seen]:
+        """What may be written now, where the operator itself is what changed."""
+        if not comes_from_the_operator(relay, seen, children.wanted):
+            self._turns.done(key[1:])
+            return children, seen
+        turn = self._turns.of(key[1:], now)
+        if turn <= now:
+            return children, seen
+        waiting = replace(children, wanted=without_staged(seen, children.wanted))
+        return waiting, replace(seen, restraint=what_waits(turn, self._turns.pause))
 
     async def _tell(
         self,
@@ -215,14 +257,16 @@ class Reconciler:
     def _replicas(
         self, relay: OutboxRelay, seen: Seen, remembered: Remembered, now: datetime
     ) -> tuple[int, Scale | None]:
+        asked = asked_replicas(relay, seen)
         if is_leaving(relay) and not is_retiring(relay):
-            return asked_replicas(relay, seen) or 0, None  # nobody scales it any more
+            return asked or 0, None  # nobody scales it any more
+        if asked is not None and seen.restraint is not None and seen.restraint.holds:
+            return asked, None  # nor does this operator now
         fixed = fixed_replicas(relay)
         if fixed is not None:
             remembered.memory = Memory()
             return fixed, None
         assert relay.spec.autoscaling is not None
-        asked = asked_replicas(relay, seen)
         if asked is None:
             return relay.spec.autoscaling.min_replicas, None
         ready = count_pods(relay, seen, asked).ready
@@ -288,3 +332,17 @@ def is_news(before: Body | None, body: Body) -> bool:
 def lacks(seen: Seen, children: Children) -> bool:
     """Whether one of them is still to be made."""
     return any(seen.child(c["kind"], c["metadata"]["name"]) is None for c in children.wanted)
+
+
+def as_far_as_done(relay: OutboxRelay, status: RelayStatus, restraint: Restraint) -> RelayStatus:
+    """What a person may rely on while nothing is written. A paused change is not observed; and of
+    what goes on only the operator knows that is at work."""
+    before = relay.status
+    if restraint.reason == Reason.RECONCILE_PAUSED:
+        return status.model_copy(update={"observed_generation": before.observed_generation})
+    if restraint.reason != Reason.OTHER_OPERATOR:
+        return status
+    was = {c.type: c for c in before.conditions if c.type in OF_A_CHANGE}
+    return status.model_copy(
+        update={"conditions": tuple(was.get(c.type, c) for c in status.conditions)}
+    )

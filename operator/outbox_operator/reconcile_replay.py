@@ -16,14 +16,27 @@ from outbox_operator.cluster.client import Writer
 from outbox_operator.cluster.gather_replay import ReplayGatherer
 from outbox_operator.cluster.kinds import REPLAYS
 from outbox_operator.decide.notices import Notice, damped
-from outbox_operator.decide.replay import FINISHED, Retry, Start, Step, Suspend, decide_step
-from outbox_operator.decide.replay_children import ReplayChildren, decide_replay_children
+from outbox_operator.decide.pausing import as_left_alone, is_paused
+from outbox_operator.decide.replay import (
+    FINISHED,
+    Finished,
+    Retry,
+    Step,
+    Suspend,
+    decide_step,
+)
+from outbox_operator.decide.replay_children import (
+    ReplayChildren,
+    decide_replay_children,
+    only_ended,
+)
 from outbox_operator.decide.replay_notices import decide_replay_notices
 from outbox_operator.decide.replay_status import decide_invalid_replay, decide_replay_status
 from outbox_operator.ignoring import Ignoring
 from outbox_operator.metrics import Metrics
 from outbox_operator.resources.objects import Resource
 from outbox_operator.resources.replay import OutboxReplay, ReplayStatus
+from outbox_operator.restraining import Restrainer, adopts
 from outbox_operator.seen_replay import ReplaySeen
 from outbox_operator.settings import OperatorSettings
 from outbox_relay.contract.settings import explain
@@ -53,6 +66,7 @@ class ReplayReconciler:
         self._gatherer = gatherer
         self._writer = writer
         self._metrics = metrics
+        self._restrainer = Restrainer(settings, writer)
         self._remembered: dict[Key, Remembered] = {}
         self._ignoring = Ignoring(writer)
 
@@ -60,6 +74,7 @@ class ReplayReconciler:
         if gone := self._remembered.pop(key, None):
             self._writer.forget(gone.uid)
             self._ignoring.forget(gone.uid)
+            self._restrainer.forget(gone.uid)
 
     async def look(self, key: Key, body: Body) -> float | None:
         now = datetime.now(UTC)
@@ -78,14 +93,20 @@ class ReplayReconciler:
 
         await self._ignoring.tell(replay, now)
         seen = await self._gatherer.replay(replay)
-        step = decide_step(replay, seen, now)
-        if isinstance(step, Start):
+        restraint = self._restrainer.restraint(replay, seen, now)
+        step = decide_step(as_left_alone(replay) if is_paused(replay) else replay, seen, now)
+        children = decide_replay_children(replay, seen, step, self._settings)
+        if restraint is not None and restraint.holds:
+            children = only_ended(children, step, restraint)
+        if children.attempt is not None or adopts(seen, children.wanted):
             # An attempt of a dead owner would replay until somebody removes it.
             await self._gatherer.confirm(replay)
-        children = decide_replay_children(replay, seen, step, self._settings)
         seen = await self._take(replay, children, seen)
-        status = decide_replay_status(replay, step, seen.refusals, now)
-        notices = decide_replay_notices(replay.status, status)
+        status = decide_replay_status(replay, step, seen.refusals, now, restraint)
+        notices = [
+            *decide_replay_notices(replay.status, status),
+            *self._restrainer.notices(replay),
+        ]
         await self._tell(replay, notices, remembered, now)
         await self._writer.report(REPLAYS, replay, status.written(), body.get("status") or {})
         self._judged(key, status)
@@ -136,6 +157,11 @@ class ReplayReconciler:
         return min(look, (at - now).total_seconds())
 
     async def _finished(self, replay: OutboxReplay, now: datetime) -> float | None:
+        if is_paused(replay):
+            return None  # it is looked at when the annotation goes
+        seen = self._gatherer.at_rest(replay)
+        children = decide_replay_children(replay, seen, Finished(), self._settings)
+        await self._writer.remove(replay, children.unwanted, seen)
         left = seconds_to_live(replay, replay.status, now)
         if left is None or left > 0 or replay.metadata.deletion_timestamp is not None:
             return left

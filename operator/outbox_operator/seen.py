@@ -7,13 +7,15 @@ Seen: what the operator knows of a resource's surroundings, as plain values.
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Any, Self
+from typing import Any, NamedTuple, Self
 
 from outbox_operator.resources.objects import REVISION
 from outbox_relay.contract.reasons import LastWords
 from outbox_relay.contract.report import Report
 
 Body = Mapping[str, Any]
+ChildKey = tuple[str, str]
+"""Kind and name of a child."""
 
 ENDED = ("Succeeded", "Failed")
 """Phases of a pod that will not run again: its work is done, it was evicted, or its node was shut
@@ -132,6 +134,33 @@ def _stopped(container: Body) -> Stopped | None:
     return None
 
 
+class Written(NamedTuple):
+    """A child, by this very process."""
+
+    at: datetime
+    version: str
+
+
+def is_older(metadata: Mapping[str, Any], version: str) -> bool:
+    """Whether it was seen before that version was made. Kubernetes counts them up; where something
+    else than it does not, nothing is older."""
+    seen = metadata.get("resourceVersion", "")
+    return seen.isdecimal() and version.isdecimal() and int(seen) < int(version)
+
+
+@dataclass(frozen=True)
+class Restraint:
+    """Why the operator does less for a resource than it could."""
+
+    condition: str
+    """The one of a relay that shows it, with this status."""
+    status: str
+    reason: str
+    message: str
+    holds: bool = True
+    """No child is written. Otherwise it is only shown, or a part of them waits."""
+
+
 @dataclass(frozen=True)
 class Refusal:
     """The API server did not take a child."""
@@ -158,10 +187,10 @@ class Secret:
 class Surroundings:
     """Of any resource."""
 
-    children: Mapping[tuple[str, str], Body] = field(default_factory=dict)
-    """By kind and name."""
+    children: Mapping[ChildKey, Body] = field(default_factory=dict)
     secrets: Sequence[Secret] = ()
     refusals: Sequence[Refusal] = ()
+    restraint: Restraint | None = None
 
     def child(self, kind: str, name: str) -> Body | None:
         return self.children.get((kind, name))

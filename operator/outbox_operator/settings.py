@@ -3,6 +3,7 @@ Settings of the operator process: environment variables, each with its default a
 it. The chart sets them; `__main__` reads them once and hands them on.
 """
 
+import socket
 from collections.abc import Mapping
 from datetime import timedelta
 from typing import Annotated, Literal
@@ -17,7 +18,17 @@ from outbox_relay.errors import SettingsError
 PREFIX = "OUTBOX_OPERATOR_"
 
 
+Forbidden = Literal["image", "serviceAccountName", "env", "volumes", "podSettings"]
+ForbiddenOfReplays = Forbidden | Literal["sparkConf"]
+
+
 class OperatorSettings(Settings):
+    identity: Annotated[str, Field(min_length=1, max_length=253)] = Field(
+        default_factory=lambda: f"local/{socket.gethostname()}"
+    )
+    """Put on every child. Two operators that look after the same resources notice each other by
+    it, so no two of a cluster may have the same, and one must keep its own when it is started
+    again. Default: `local/` and the host's name."""
     relay_image: Annotated[str, Field(min_length=1)] = f"outbox-relay:{__version__}"
     """Of relays whose resource names none."""
     spark_image: Annotated[str, Field(min_length=1)] = f"outbox-spark:{__version__}"
@@ -41,6 +52,15 @@ class OperatorSettings(Settings):
     change of theirs is seen at once."""
     secret_look: Annotated[Duration, Field(ge=timedelta(seconds=1))] = timedelta(minutes=1)
     """How long a look at a Secret counts: a new password is taken up within that time."""
+    rollout_delay: Annotated[Duration, Field(ge=timedelta(0))] = timedelta(seconds=2)
+    """Between two relays whose pods change because the operator is another one, with a new default
+    image. A pod takes about as long to start: so a few start at a time, and not those of hundreds
+    of relays, on the same nodes and databases. Edits of a resource never wait."""
+    relay_forbid: tuple[Forbidden, ...] = ()
+    """Fields that OutboxRelays may not set, separated by commas: image, serviceAccountName, env,
+    volumes, or podSettings for all of spec.pod."""
+    replay_forbid: tuple[ForbiddenOfReplays, ...] = ()
+    """The same of OutboxReplays, and sparkConf."""
     workers: Annotated[int, Field(ge=1, le=100)] = 8
     """Resources that are reconciled at the same time."""
     port: Annotated[int, Field(ge=0, le=65535)] = 8080
@@ -50,7 +70,7 @@ class OperatorSettings(Settings):
     log_level: Literal["debug", "info", "warning", "error"] = "info"
     """One line per happening that matters at info; nothing but trouble from warning on."""
 
-    @field_validator("namespaces", mode="before")
+    @field_validator("namespaces", "relay_forbid", "replay_forbid", mode="before")
     @classmethod
     def from_commas(cls, value: object) -> object:
         if isinstance(value, str):

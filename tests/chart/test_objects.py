@@ -272,7 +272,7 @@ def told(values: dict[str, Any]) -> OperatorSettings:
 
 
 def test_by_default_the_operator_is_told_its_own_defaults() -> None:
-    assert told({}) == OperatorSettings()
+    assert told({}) == OperatorSettings(identity=f"{NAMESPACE}/{RELEASE}")
 
 
 def test_every_setting_can_be_told() -> None:
@@ -292,10 +292,16 @@ def test_the_operator_is_told_what_the_values_say() -> None:
         },
         "watch": {"namespaces": ["shop", "billing"]},
         "fixedIds": False,
-        "operator": {"look": "5s", "idleLook": "1m", "secretLook": "2m", "workers": 3},
+        "operator": {"look": "5s", "idleLook": "1m", "secretLook": "2m", "workers": 3}
+        | {"rolloutDelay": "30s"},
+        "policy": {"relays": {"forbid": ["image", "env"]}, "replays": {"forbid": ["sparkConf"]}},
         "log": {"format": "text", "level": "debug"},
     }
     given = {
+        "OUTBOX_OPERATOR_IDENTITY": f"{NAMESPACE}/{RELEASE}",
+        "OUTBOX_OPERATOR_ROLLOUT_DELAY": "30s",
+        "OUTBOX_OPERATOR_RELAY_FORBID": "image,env",
+        "OUTBOX_OPERATOR_REPLAY_FORBID": "sparkConf",
         "OUTBOX_OPERATOR_RELAY_IMAGE": "registry.example.com/team/relay:1",
         "OUTBOX_OPERATOR_SPARK_IMAGE": f"registry.example.com/team/outbox-spark@sha256:{'0' * 64}",
         "OUTBOX_OPERATOR_IMAGE_PULL_POLICY": "Always",

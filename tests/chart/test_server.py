@@ -16,6 +16,7 @@ from outbox_operator.cluster.kinds import CHILDREN, REPLAYS
 from outbox_operator.decide.children import decide_children
 from outbox_operator.decide.leftovers import decide_leftovers
 from outbox_operator.decide.replay import ENGINES
+from outbox_operator.decide.replay_children import ACCESS
 from outbox_operator.settings import OperatorSettings
 
 INSTALL = (ROOT / "docs" / "install.md").read_text()
@@ -43,7 +44,7 @@ OPERATOR = (
     | rights("networking.k8s.io", "networkpolicies", "get list watch create patch delete")
     | rights("policy", "poddisruptionbudgets", "get list watch create patch delete")
     | rights(SPARK, "sparkapplications", "get list watch create delete")
-    | rights(RBAC, "rolebindings", "get list watch create patch")
+    | rights(RBAC, "rolebindings", "get list watch create patch delete")
     | rights("", "pods", "list watch")
     | rights("", "secrets", "get")
     | rights("", "events", "create")
@@ -197,7 +198,7 @@ def test_what_it_deletes_is_what_it_may_delete() -> None:
     around = seen(deployment=deployment(), children=before)
     leftovers = decide_leftovers(without, around, children, 1)
     unwanted = {kind for kind, _ in (*children.unwanted, *leftovers)}
-    deleted = {CHILDREN[kind].plural for kind in (*unwanted, *ENGINES)}
+    deleted = {CHILDREN[kind].plural for kind in (*unwanted, *ENGINES, *ACCESS)}
     assert {kind for _, kind, verb in OPERATOR if verb == "delete"} == deleted | {REPLAYS.plural}
 
 

@@ -17,7 +17,7 @@ import pytest
 from cluster.clusters import exports
 from fixtures import mortal_operator
 from fixtures.cluster import Kube, Namespace
-from fixtures.installation import Installation
+from fixtures.installation import SYSTEM, Installation
 from fixtures.shop import Shop
 
 CHILDREN = {
@@ -81,6 +81,7 @@ def environ(kube: Kube, images: Mapping[str, str], namespace: Namespace) -> dict
         "RELAY_IMAGE": images["relay"],
         "IMAGE_PULL_POLICY": "IfNotPresent",
         "NAMESPACES": namespace.name,
+        "IDENTITY": f"{SYSTEM}/outbox-operator",  # of the one whose place it takes
         "LOOK": "1s",
         "IDLE_LOOK": "2s",
         "PORT": "0",

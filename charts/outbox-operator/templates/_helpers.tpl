@@ -137,7 +137,8 @@ priorityClassName: {{ . }}
   resources: [outboxrelays/finalizers, outboxreplays/finalizers]
   verbs: [update]
 # Children. Server-side apply is a patch, which also creates. They go with their owner; deleted are
-# only those that a relay may do without or has replaced, and a replay's attempts when it is suspended.
+# only those that a relay may do without or has replaced, a replay's attempts when it is suspended, and
+# its account and rights when it is over.
 - apiGroups: [""]
   resources: [services]
   verbs: [get, list, watch, create, patch]
@@ -163,10 +164,11 @@ priorityClassName: {{ . }}
 - apiGroups: [sparkoperator.k8s.io]
   resources: [sparkapplications]
   verbs: [get, list, watch, create, delete]
-# A replay's driver may make its executors: by this one role, and no other.
+# A replay's driver may make its executors: by this one role, and no other; and only while there is a
+# driver.
 - apiGroups: [rbac.authorization.k8s.io]
   resources: [rolebindings]
-  verbs: [get, list, watch, create, patch]
+  verbs: [get, list, watch, create, patch, delete]
 - apiGroups: [rbac.authorization.k8s.io]
   resources: [{{ ternary "roles" "clusterroles" (not (empty .Values.watch.namespaces)) }}]
   resourceNames: [{{ include "outbox.driverRole" . }}]
@@ -183,4 +185,22 @@ priorityClassName: {{ . }}
 - apiGroups: [""]
   resources: [events]
   verbs: [create]
+{{- end }}
+
+{{- /* (list "variables.spec" "pod.env"): whether it is there, as CEL asks. */ -}}
+{{- define "outbox.present" -}}
+{{- $at := index . 0 -}}
+{{- $tests := list -}}
+{{- range $name := splitList "." (index . 1) -}}
+{{- $at = printf "%s.%s" $at $name -}}
+{{- $tests = append $tests (printf "has(%s)" $at) -}}
+{{- end -}}
+{{ join " && " $tests }}
+{{- end }}
+
+{{- /* Whether it is absent or empty, as it is where a default says so. Of spec.pod: all that is in it. */ -}}
+{{- define "outbox.unset" -}}
+{{- $whole := printf "%s.%s" (index . 0) (index . 1) -}}
+{{- $empty := ternary (printf "%s.all(name, size(%s[name]) == 0)" $whole $whole) (printf "size(%s) == 0" $whole) (eq (index . 1) "pod") -}}
+!({{ include "outbox.present" . }}) || {{ $empty }}
 {{- end }}

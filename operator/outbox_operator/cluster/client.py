@@ -6,29 +6,33 @@ It writes what `decide` said, and only where the cluster differs from it; an obj
 else owns is never touched.
 """
 
-import hashlib
-import json
 import logging
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
-from datetime import datetime
+from datetime import UTC, datetime
 from typing import Any, TypeVar
 
+from outbox_operator.children.marks import (
+    OPERATOR,
+    annotated,
+    bears_our_marks,
+    is_adoptable,
+    is_orphan,
+    obstacle,
+    stamped,
+)
 from outbox_operator.cluster.api import Api, ApiError, Body
 from outbox_operator.cluster.gather import is_owned
 from outbox_operator.cluster.kinds import CHILDREN, EVENTS, Kind
 from outbox_operator.resources.objects import API_VERSION, Resource
 from outbox_operator.resources.texts import event_text, refusal_text
-from outbox_operator.seen import Refusal, Surroundings
+from outbox_operator.seen import ChildKey, Refusal, Surroundings, Written, is_older
 
 Around = TypeVar("Around", bound=Surroundings)
 
 log = logging.getLogger("outbox.operator")
 
 COMPONENT = "outbox-operator"
-APPLIED = "outbox.dev/applied"
-"""An annotation of every child: a digest of what we wanted. By it a field that we want no more is
-noticed, which else looks like one that somebody added."""
 NOT_ITS_FAULT = ("failed to create typed patch object", "failed calling webhook")
 """In what the API server says with the status 500. Newer ones may answer the first with 400:
 kubernetes/kubernetes#139253."""
@@ -38,12 +42,16 @@ UNSAID = {"paused": False}
 
 
 class Writer:
-    def __init__(self, api: Api) -> None:
+    def __init__(self, api: Api, identity: str = "local") -> None:
+        """`identity` is put on every child."""
         self._api = api
+        self._identity = identity
         self._settled: dict[str, dict[str, tuple[Body, str]]] = {}
         """By resource and path: what we wanted, and the version that was found or made to be so.
         Comparing costs more than all else of a look; and what the server spells in another way than
         we do looks different for ever: it is written once."""
+        self._written: dict[str, dict[ChildKey, Written]] = {}
+        """By resource: when we wrote each child last, and the version that it got."""
         self._reported: dict[str, tuple[str, Body]] = {}
         """By resource: the version that our last status made of it, and that status."""
 
@@ -60,6 +68,9 @@ class Writer:
             try:
                 done = await self._apply_one(resource, child, live)
             except ApiError as error:
+                if is_another_now(error):
+                    why = f"{kind} {name} is another one since it was seen, or gone"
+                    raise ApiError(409, "Conflict", why, frozenset()) from error
                 done = refusal_of(kind, name, error)
             if isinstance(done, Refusal):
                 refusals.append(done)
@@ -76,12 +87,12 @@ class Writer:
         path = kind.path(resource.metadata.namespace, name)
         settled = self._settled.setdefault(resource.metadata.uid, {})
         if live is None:
-            other = await self._api.find(path)
-            if other is not None and not is_owned(other, resource):
-                if "deletionTimestamp" in other["metadata"]:
-                    return Refusal(kind.name, name, OLDER, passing=True)
-                return Refusal(kind.name, name, _whose(other), taken=True)
-            live = other
+            live = await self._api.find(path)
+        if live is not None and (refusal := not_ours(resource, child, live)):
+            return refusal
+        if live is not None and is_bound_otherwise(child, live):
+            await self._unbind(resource, path, live)
+            live = None
         if live is not None:
             if kind.name == "Job":  # cannot be changed
                 return None
@@ -89,25 +100,39 @@ class Writer:
             before, at = settled.get(path, (None, ""))
             if at == version and (before is child or before == child):
                 return None
-            if not differs(stamped(child), live):
+            if not differs(stamped(child, self._identity), live):
                 settled[path] = child, version
                 return None
-        done = await self._api.apply(path, stamped(child))
-        settled[path] = child, done["metadata"]["resourceVersion"]
+        done = await self._api.apply(path, as_seen(stamped(child, self._identity), live))
+        version = done["metadata"]["resourceVersion"]
+        settled[path] = child, version
+        written = self._written.setdefault(resource.metadata.uid, {})
+        written[kind.name, name] = Written(datetime.now(UTC), version)
         log.info(
             "%s %s %s",
-            "made" if live is None else "changed",
+            "made" if live is None else "adopted" if is_orphan(live) else "changed",
             kind.name,
             name,
             extra={"happening": "apply", **_names(resource)},
         )
         return done
 
+    async def _unbind(self, resource: Resource, path: str, live: Mapping[str, Any]) -> None:
+        """Its role cannot be changed: it is made again."""
+        await self._api.delete(path, live["metadata"]["uid"])
+        name = live["metadata"]["name"]
+        log.info("removed RoleBinding %s", name, extra={"happening": "apply", **_names(resource)})
+
+    def written(self, uid: str) -> Mapping[ChildKey, Written]:
+        """By this process, for that resource."""
+        return self._written.get(uid, {})
+
     async def create(self, resource: Resource, child: Body) -> Refusal | None:
         """Once: what is there already is left as it is."""
         kind, name = CHILDREN[child["kind"]], child["metadata"]["name"]
+        marked = annotated(child, {OPERATOR: self._identity})
         try:
-            await self._api.create(kind.path(resource.metadata.namespace), child)
+            await self._api.create(kind.path(resource.metadata.namespace), marked)
         except ApiError as error:
             if error.status != 409:
                 return refusal_of(kind.name, name, error)
@@ -117,7 +142,7 @@ class Writer:
             return (
                 None
                 if is_owned(other, resource)
-                else Refusal(kind.name, name, _whose(other), taken=True)
+                else Refusal(kind.name, name, _whose(other, resource), taken=True)
             )
         log.info("made %s %s", kind.name, name, extra={"happening": "apply", **_names(resource)})
         return None
@@ -142,6 +167,7 @@ class Writer:
     def forget(self, uid: str) -> None:
         """A resource that is gone."""
         self._settled.pop(uid, None)
+        self._written.pop(uid, None)
         self._reported.pop(uid, None)
 
     def latest(self, body: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -216,6 +242,12 @@ def refusal_of(kind: str, name: str, error: ApiError) -> Refusal:
     return Refusal(kind, name, refusal_text(str(error)), leaving=leaving)
 
 
+def is_another_now(error: ApiError) -> bool:
+    """By the uid that it was written with: the object is gone (409), or somebody has made another
+    of its name, of which the server says that its uid cannot be changed."""
+    return error.status == 409 or (error.status == 422 and "metadata.uid: " in str(error))
+
+
 def is_about_the_child(error: ApiError) -> bool:
     """The server is well, and calls it its own fault all the same: a field that it does not know,
     or a key of a list that is there twice; and an admission webhook that does not answer."""
@@ -230,12 +262,31 @@ def would_use_anothers(child: Body, refusals: Iterable[Refusal]) -> bool:
     )
 
 
-def stamped(child: Body) -> Body:
-    """With the digest of itself. On the child alone and not on its pods, which stay as they are."""
-    digest = hashlib.sha256(json.dumps(child, sort_keys=True).encode()).hexdigest()[:16]
-    metadata = child["metadata"]
-    annotations = {**metadata.get("annotations", {}), APPLIED: digest}
-    return {**child, "metadata": {**metadata, "annotations": annotations}}
+def not_ours(resource: Resource, child: Body, live: Mapping[str, Any]) -> Refusal | None:
+    """Of an object that has the child's name; None: it is ours, or is adopted."""
+    kind, name = child["kind"], child["metadata"]["name"]
+    if is_owned(live, resource):
+        return None
+    if "deletionTimestamp" in live["metadata"]:
+        return Refusal(kind, name, OLDER, passing=True)
+    if not is_adoptable({**live, "kind": kind}, resource):
+        return Refusal(kind, name, _whose(live, resource), taken=True)
+    if why := obstacle(child, live):
+        return Refusal(kind, name, why, taken=True)
+    return None
+
+
+def as_seen(child: Body, live: Mapping[str, Any] | None) -> Body:
+    """To be written over that very object, and over none that has its name since."""
+    if live is None:
+        return child
+    return {**child, "metadata": {**child["metadata"], "uid": live["metadata"]["uid"]}}
+
+
+def is_bound_otherwise(child: Body, live: Mapping[str, Any]) -> bool:
+    """A RoleBinding to another role, such as that of an operator that was installed in another way:
+    for the whole cluster, or under another name."""
+    return "roleRef" in child and bool(child["roleRef"] != live.get("roleRef"))
 
 
 def differs(wanted: Any, live: Any) -> bool:
@@ -257,16 +308,12 @@ def differs(wanted: Any, live: Any) -> bool:
     return bool(wanted != live)
 
 
-def is_older(metadata: Mapping[str, Any], version: str) -> bool:
-    """Whether it was seen before that version was made. Kubernetes counts them up; where something
-    else than it does not, nothing is older."""
-    seen = metadata.get("resourceVersion", "")
-    return seen.isdecimal() and version.isdecimal() and int(seen) < int(version)
-
-
-def _whose(other: Body) -> str:
-    owners = other["metadata"].get("ownerReferences") or ()
-    return f"it belongs to {owners[0]['kind']} {owners[0]['name']}" if owners else "it is not ours"
+def _whose(other: Mapping[str, Any], resource: Resource) -> str:
+    if owners := other["metadata"].get("ownerReferences") or ():
+        return f"it belongs to {owners[0]['kind']} {owners[0]['name']}"
+    if bears_our_marks(other, resource):
+        return f"it is left over from another {resource.kind} of this name"
+    return "it is not ours"
 
 
 def _names(resource: Resource) -> dict[str, str]:

@@ -2,7 +2,9 @@
 
 import asyncio
 from collections.abc import Mapping
+from typing import Any
 
+from outbox_operator.children.marks import is_adoptable
 from outbox_operator.cluster.api import Api, ApiError, Body
 from outbox_operator.cluster.informer import Informers, Owner
 from outbox_operator.cluster.kinds import CHILDREN, PODS, Kind
@@ -11,7 +13,7 @@ from outbox_operator.cluster.secrets import Secrets
 from outbox_operator.resources.objects import Resource
 from outbox_operator.resources.relay import OutboxRelay
 from outbox_operator.resources.settings import PORT, secrets
-from outbox_operator.seen import ENDED, Pod, Seen
+from outbox_operator.seen import ENDED, ChildKey, Pod, Seen
 from outbox_relay.contract.report import Report
 
 
@@ -65,12 +67,13 @@ def owner(resource: Resource) -> Owner:
     return resource.metadata.namespace, resource.metadata.name
 
 
-def children(informers: Informers, resource: Resource) -> Mapping[tuple[str, str], Body]:
+def children(informers: Informers, resource: Resource) -> Mapping[ChildKey, Body]:
+    """Those that it owns, and those that it owned before somebody took that from them."""
     return {
         (kind, body["metadata"]["name"]): body
         for kind in CHILDREN
         for body in informers.of(kind, owner(resource))
-        if is_owned(body, resource)
+        if is_owned(body, resource) or is_adoptable(body, resource)
     }
 
 
@@ -96,7 +99,7 @@ def component(body: Body) -> str:
     return found
 
 
-def is_owned(body: Body, resource: Resource) -> bool:
+def is_owned(body: Mapping[str, Any], resource: Resource) -> bool:
     """By this very resource, not by one that had its name before."""
     owners = body["metadata"].get("ownerReferences") or ()
     return any(owner.get("uid") == resource.metadata.uid for owner in owners)

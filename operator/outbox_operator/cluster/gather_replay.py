@@ -36,13 +36,21 @@ class ReplayGatherer:
         self._reporters = reporters
         self._secrets = secrets
 
-    async def replay(self, replay: OutboxReplay) -> ReplaySeen:
-        uid = replay.metadata.uid
-        pods = [
+    def at_rest(self, replay: OutboxReplay) -> ReplaySeen:
+        """What is left of one that is finished, as far as the watches have told."""
+        pods = [b for b in self._pods(replay) if component(b) == "driver"]
+        found = children(self._informers, replay)
+        return ReplaySeen(children=found, drivers=[Driver.of(b, None) for b in pods])
+
+    def _pods(self, replay: OutboxReplay) -> list[Body]:
+        return [
             b
             for b in self._informers.of(PODS.name, owner(replay))
-            if (b["metadata"].get("labels") or {}).get(UID) == uid
+            if (b["metadata"].get("labels") or {}).get(UID) == replay.metadata.uid
         ]
+
+    async def replay(self, replay: OutboxReplay) -> ReplaySeen:
+        pods = self._pods(replay)
         drivers = [b for b in pods if component(b) == "driver"]
         matters = replay.has_executors or replay.spec.engine == SPARK_APPLICATIONS.name
         spark_operator = matters and await self._knows_spark()

@@ -11,7 +11,7 @@ from functools import partial
 
 from outbox_operator.children.deployment import PROGRESS_DEADLINE
 from outbox_operator.children.names import child_name
-from outbox_operator.resources.conditions import Reason
+from outbox_operator.resources.conditions import Reason, RelayCondition
 from outbox_operator.resources.objects import Resource
 from outbox_operator.resources.relay import OutboxRelay
 from outbox_operator.resources.settings import secret_files
@@ -48,13 +48,20 @@ class Finding:
 Check = Callable[[OutboxRelay, Seen], Finding | None]
 
 
+def the_operator_holds_back(resource: Resource, seen: Surroundings) -> Finding | None:
+    found = seen.restraint
+    if found is None or found.condition != RelayCondition.DEGRADED:
+        return None
+    return Finding(found.reason, found.message)
+
+
 def a_name_is_taken(resource: Resource, seen: Surroundings) -> Finding | None:
     for refusal in seen.refusals:
         if refusal.taken:
             return Finding(
                 Reason.NAME_TAKEN,
                 f"there is a {refusal.kind} {refusal.name} already, and {refusal.message}: it is "
-                f"left alone. Rename it, or give this {resource.kind} another name",
+                f"left alone. Delete or rename it, or give this {resource.kind} another name",
             )
     return None
 
@@ -259,6 +266,7 @@ def _waiting(seen: Seen) -> list[tuple[Pod, Waiting]]:
 
 def first_finding(relay: OutboxRelay, seen: Seen, now: datetime) -> Finding | None:
     checks: tuple[Check, ...] = (
+        the_operator_holds_back,
         a_name_is_taken,
         a_secret_is_missing,
         a_child_is_refused,

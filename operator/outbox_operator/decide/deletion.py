@@ -10,7 +10,7 @@ import json
 from datetime import datetime, timedelta
 
 from outbox_operator.children.names import child_name, selector
-from outbox_operator.decide.checks import Finding, first_finding
+from outbox_operator.decide.checks import Finding, first_finding, the_operator_holds_back
 from outbox_operator.resources.conditions import Reason
 from outbox_operator.resources.objects import Resource
 from outbox_operator.resources.relay import OutboxRelay
@@ -93,6 +93,8 @@ def leaving_finding(relay: OutboxRelay, seen: Seen, now: datetime) -> Finding | 
         kept = relay.spec.deletion_policy == "Retain"
         return None if kept or held_up else skipped(relay.relay_name)
     let_go = "or set spec.deletionPolicy to Retain to let the resource go without it"
+    if found := the_operator_holds_back(relay, seen):
+        return Finding(found.reason, f"{found.message}; {let_go}")
     if retirement(relay, seen) == "Failed":
         return Finding(
             Reason.RETIREMENT_FAILED,

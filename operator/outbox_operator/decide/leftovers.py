@@ -9,7 +9,7 @@ pod is a new one. Called by `reconcile` with what was seen after the children we
 from outbox_operator.children.names import child_name
 from outbox_operator.decide.children import Children
 from outbox_operator.decide.deletion import is_leaving
-from outbox_operator.decide.rollout import count_pods, is_complete
+from outbox_operator.decide.rollout import config_in_use, count_pods, is_complete
 from outbox_operator.resources.relay import OutboxRelay
 from outbox_operator.seen import Body, Seen
 
@@ -27,9 +27,8 @@ def decide_leftovers(
     if is_leaving(relay):
         return []  # all of them go with the resource
     wanted = {(c["kind"], c["metadata"]["name"]) for c in children.wanted}
-    unused = [
-        name for name in _configs(relay, seen) if name not in wanted and name[1] not in seen.mounted
-    ]
+    used = {*seen.mounted, config_in_use(relay, seen)}
+    unused = [n for n in _configs(relay, seen) if n not in wanted and n[1] not in used]
     if not is_complete(seen, count_pods(relay, seen, replicas)):
         good = relay.status.rolled_out.config_map if relay.status.rolled_out else None
         return [name for name in unused if name[1] != good][KEPT:]

@@ -2,7 +2,8 @@
 What a replay has in the cluster at each step.
 
 Account, rights and settings are kept as they should be while an attempt is made or runs; an attempt
-itself is made once.
+itself is made once. When no driver is left that needs them, account and rights go: what is not
+there gives nobody a right, and stands in nobody's way.
 """
 
 from dataclasses import dataclass, field
@@ -12,10 +13,23 @@ from outbox_operator.children.replay_access import build_replay_account, build_r
 from outbox_operator.children.replay_config import build_replay_config
 from outbox_operator.children.replay_job import build_job
 from outbox_operator.children.spark_application import build_spark_application
-from outbox_operator.decide.replay import ENGINES, Cancel, Follow, Start, Step, Suspend
+from outbox_operator.decide.replay import (
+    ENGINES,
+    Cancel,
+    Finish,
+    Finished,
+    Follow,
+    Start,
+    Step,
+    Suspend,
+)
+from outbox_operator.resources.conditions import Reason
 from outbox_operator.resources.replay import OutboxReplay
+from outbox_operator.seen import Restraint
 from outbox_operator.seen_replay import ReplaySeen
 from outbox_operator.settings import OperatorSettings
+
+ACCESS = ("RoleBinding", "ServiceAccount")
 
 
 @dataclass(frozen=True)
@@ -32,7 +46,10 @@ def decide_replay_children(
 ) -> ReplayChildren:
     if isinstance(step, (Suspend, Cancel)):
         # A deletion that waits for others (foreground, somebody's finalizer) ends the work, too.
-        return ReplayChildren(unwanted=[key for key in seen.children if key[0] in ENGINES])
+        attempts = [key for key in seen.children if key[0] in ENGINES]
+        return ReplayChildren(unwanted=[*attempts, *needless_access(seen)])
+    if isinstance(step, (Finish, Finished)):
+        return ReplayChildren(unwanted=needless_access(seen))
     relay = seen.relay
     if relay is None or not isinstance(step, (Start, Follow)):
         return ReplayChildren()
@@ -46,3 +63,17 @@ def decide_replay_children(
         return ReplayChildren(wanted)
     build = build_job if step.engine == "Job" else build_spark_application
     return ReplayChildren(wanted, build(replay, relay, operator, step.attempt))
+
+
+def needless_access(seen: ReplaySeen) -> list[tuple[str, str]]:
+    """Not before every driver has ended: one that is told to stop removes its executors."""
+    if any(driver.ended is None for driver in seen.drivers):
+        return []
+    return [key for key in seen.children if key[0] in ACCESS]
+
+
+def only_ended(children: ReplayChildren, step: Step, restraint: Restraint) -> ReplayChildren:
+    """What is left of it where nothing may be written: whoever suspends or deletes a replay still
+    stops it. Where reconciliation is paused nothing is removed, either, unless it goes itself."""
+    stops = isinstance(step, Cancel) or restraint.reason != Reason.RECONCILE_PAUSED
+    return ReplayChildren(unwanted=children.unwanted if stops else [])

@@ -12,6 +12,7 @@ ON_ITS_WAY = frozenset(
         Reason.SUSPENDED,
         Reason.SUCCEEDED,
         Reason.CANCELLED,
+        Reason.RECONCILE_PAUSED,  # which is told when it begins, and when it ends
     }
 )
 """Reasons that are no trouble."""

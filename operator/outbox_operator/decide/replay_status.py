@@ -28,7 +28,7 @@ from outbox_operator.decide.replay import (
 )
 from outbox_operator.resources.conditions import Judged, Reason, ReplayCondition, as_conditions
 from outbox_operator.resources.replay import OutboxReplay, Phase, ReplayStatus
-from outbox_operator.seen import Refusal, Surroundings
+from outbox_operator.seen import Refusal, Restraint, Surroundings
 from outbox_relay.contract.reasons import Reason as DriverReason
 from outbox_relay.contract.replay import ReplayReport
 
@@ -44,7 +44,11 @@ Fields = dict[str, Any]
 
 
 def decide_replay_status(
-    replay: OutboxReplay, step: Step, refusals: Sequence[Refusal], now: datetime
+    replay: OutboxReplay,
+    step: Step,
+    refusals: Sequence[Refusal],
+    now: datetime,
+    restraint: Restraint | None = None,
 ) -> ReplayStatus:
     before = replay.status
     now = now.replace(microsecond=0)
@@ -52,6 +56,8 @@ def decide_replay_status(
         return before
     if refused := _refused(replay, refusals):
         step = _despite(step, refused)
+    if restraint is not None:
+        step = _restrained(step, restraint)
     fields, why = _fields(replay, step, now)
     fields = {
         "observed_generation": replay.metadata.generation,
@@ -78,6 +84,19 @@ def _despite(step: Step, refused: Finding) -> Step:
             return Hold(refused)
         case Follow(attempt):  # it runs, and goes on
             return Follow(replace(attempt, finding=refused))
+    return step
+
+
+def _restrained(step: Step, restraint: Restraint) -> Step:
+    """What becomes of a step that the operator does not take, or only shows."""
+    shown = Finding(restraint.reason, restraint.message)
+    match step:
+        case Start() | Hold() if restraint.holds:
+            return Hold(shown)
+        case Wait(_, until) if restraint.holds:
+            return Wait(shown, until)
+        case Follow(attempt):
+            return Follow(replace(attempt, finding=shown))
     return step
 
 

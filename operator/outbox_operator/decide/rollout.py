@@ -70,15 +70,17 @@ def count_pods(relay: OutboxRelay, seen: Seen, replicas: int) -> Counts:
 
 
 def is_complete(seen: Seen, counts: Counts) -> bool:
-    """All is as the spec says. A child that was refused is still as it was before the change."""
-    return counts.complete and not seen.refusals
+    """All is as the spec says. A child that was refused, or that the operator does not write now,
+    is still as it was before the change."""
+    is_held = seen.restraint is not None and seen.restraint.holds
+    return counts.complete and not seen.refusals and not is_held
 
 
 def rolled_out(relay: OutboxRelay, seen: Seen, counts: Counts) -> RolledOut | None:
     """The last change that reached every pod: this one, or the one that was known before."""
     if not is_complete(seen, counts):
         return relay.status.rolled_out
-    config = _config_of(_deployment(relay, seen) or {})
+    config = config_in_use(relay, seen)
     return RolledOut(generation=relay.metadata.generation, config_map=config)
 
 
@@ -106,6 +108,12 @@ def obstacle(relay: OutboxRelay, seen: Seen, counts: Counts, now: datetime) -> F
     return found
 
 
+def config_in_use(relay: OutboxRelay, seen: Seen) -> str | None:
+    """The ConfigMap that the Deployment's next pod reads."""
+    volumes = _template(_deployment(relay, seen) or {}).get("spec", {}).get("volumes") or ()
+    return next((v["configMap"]["name"] for v in volumes if v["name"] == CONFIG_VOLUME), None)
+
+
 def _deployment(relay: OutboxRelay, seen: Seen) -> Body | None:
     return seen.child("Deployment", child_name(relay, "relay"))
 
@@ -119,8 +127,3 @@ def _revision_of(deployment: Body) -> str | None:
     """None: an operator that knew no revisions has made it."""
     annotations: Body = _template(deployment).get("metadata", {}).get("annotations") or {}
     return annotations.get(REVISION)
-
-
-def _config_of(deployment: Body) -> str | None:
-    volumes = _template(deployment).get("spec", {}).get("volumes") or ()
-    return next((v["configMap"]["name"] for v in volumes if v["name"] == CONFIG_VOLUME), None)

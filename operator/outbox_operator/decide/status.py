@@ -142,6 +142,8 @@ def _progressing(relay: OutboxRelay, seen: Seen, counts: Counts, scale: Scale | 
         gone = "pods give back what they hold, and go"
         message = gone if is_retiring(relay) else "pods go with the resource"
         return kind, "True", Reason.DELETING, message
+    if seen.restraint is not None and seen.restraint.condition == kind:
+        return kind, seen.restraint.status, seen.restraint.reason, seen.restraint.message
     if counts.complete:
         if scale is not None:
             return kind, "False", scale.reason, scale.message

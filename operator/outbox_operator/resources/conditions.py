@@ -68,11 +68,14 @@ class Reason(StrEnum):
     NOT_PAUSED = "NotPaused"
     SCALED_TO_ZERO = "ScaledToZero"
     DELETING = "Deleting"
+    RECONCILE_PAUSED = "ReconcilePaused"
+    ROLLOUT_WAITING = "RolloutWaiting"
     # The resource, or what it refers to.
     SPEC_INVALID = "SpecInvalid"
     SECRET_MISSING = "SecretMissing"  # noqa: S105 - the word for it, not one
     SECRET_MALFORMED = "SecretMalformed"  # noqa: S105
     NAME_TAKEN = "NameTaken"
+    FORBIDDEN = "Forbidden"
     # The cluster.
     PODS_NOT_READY = "PodsNotReady"
     IMAGE_NOT_PULLED = "ImageNotPulled"
@@ -83,6 +86,7 @@ class Reason(StrEnum):
     ROLLOUT_STUCK = "RolloutStuck"
     RETIREMENT_FAILED = "RetirementFailed"
     RETIREMENT_SKIPPED = "RetirementSkipped"
+    OTHER_OPERATOR = "OtherOperator"
     # Store and broker: what relays say themselves passes through, see `contract.reasons`.
     STORE_UNREACHABLE = "StoreUnreachable"
     MIGRATION_FAILED = "MigrationFailed"

@@ -74,7 +74,7 @@ class Settled(Gatherer):
     """Of a relay whose pods are as they were asked for, before it was changed."""
 
     async def relay(self, relay: OutboxRelay) -> Seen:
-        before = {**DEPLOYMENT, "metadata": {"name": "orders-relay", "resourceVersion": "1"}}
+        before = {**DEPLOYMENT, "metadata": DEPLOYMENT["metadata"] | {"resourceVersion": "1"}}
         return seen(pod(), deployment=before)
 
 
@@ -102,7 +102,7 @@ class Replaced(Gatherer):
     """Of a relay that had another config, and an account of its own; no pod needs them any more."""
 
     async def relay(self, relay: OutboxRelay) -> Seen:
-        before = {**DEPLOYMENT, "metadata": {"name": "orders-relay", "resourceVersion": "1"}}
+        before = {**DEPLOYMENT, "metadata": {**DEPLOYMENT["metadata"], "resourceVersion": "1"}}
         return seen(pod(), deployment=before, children=LEFT)
 
 
@@ -469,7 +469,11 @@ class Forgotten(Without):
     """Of a relay whose Job is done."""
 
     async def relay(self, relay: OutboxRelay) -> Seen:
-        done = {"metadata": {}, "status": {"conditions": [{"type": "Complete", "status": "True"}]}}
+        owned = {"ownerReferences": [{"uid": relay.metadata.uid}]}
+        done = {
+            "metadata": owned,
+            "status": {"conditions": [{"type": "Complete", "status": "True"}]},
+        }
         return seen(children={("Job", "orders-retire"): done})
 
 

@@ -12,8 +12,9 @@ from aiohttp import web
 from fixtures.answering import answering
 from fixtures.made_resources import outbox_relay, outbox_replay
 from fixtures.made_seen import seen
+from outbox_operator.children.marks import APPLIED
 from outbox_operator.cluster.api import ApiError
-from outbox_operator.cluster.client import APPLIED, Writer
+from outbox_operator.cluster.client import Writer
 from outbox_operator.cluster.kinds import REPLAYS
 from outbox_operator.decide.children import decide_children
 from outbox_operator.resources.relay import OutboxRelay
@@ -41,7 +42,7 @@ class Stored:
             return web.json_response({"reason": "NotFound"}, status=404)
         self.writes += 1
         body = await request.json()
-        body["metadata"]["resourceVersion"] = str(self.writes)
+        body["metadata"] |= {"resourceVersion": str(self.writes), "uid": body["metadata"]["name"]}
         if self.spelling and body["kind"] == "Deployment":
             body["spec"].pop("revisionHistoryLimit")  # as if it had another way to say so
         self.children[body["kind"], body["metadata"]["name"]] = body

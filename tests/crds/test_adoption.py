@@ -1,0 +1,193 @@
+"""Children that lost their owner are adopted by their marks; what is somebody's is left alone."""
+
+import asyncio
+import copy
+from collections.abc import Coroutine
+from pathlib import Path
+from typing import Any
+
+import pytest
+from kubernetes.aio import config
+
+from cluster.clusters import exports
+from fixtures.cluster import Kube, Namespace
+from fixtures.made_resources import relay_body
+from fixtures.operators import Resources, operating
+from outbox_operator.cluster.api import Api, ApiError, configuration
+from outbox_operator.cluster.client import Writer
+from outbox_operator.cluster.kinds import RELAYS
+from outbox_operator.decide.children import decide_children
+from outbox_operator.resources.relay import OutboxRelay
+from outbox_operator.seen import Seen
+from outbox_operator.settings import OperatorSettings
+
+KINDS = {
+    "ServiceAccount": ("v1", "orders-relay"),
+    "NetworkPolicy": ("networking.k8s.io/v1", "orders-relay"),
+    "ConfigMap": ("v1", "orders-relay"),
+    "Service": ("v1", "orders-relay"),
+    "Deployment": ("apps/v1", "orders-relay"),
+    "CronJob": ("batch/v1", "orders-reaper"),
+}
+
+
+@pytest.fixture
+def resources(server: Kube, namespace: Namespace) -> Resources:
+    return Resources(namespace)
+
+
+def owners(resources: Resources) -> dict[str, tuple[str, str | None]]:
+    """Of each child its uid, and that of its owner."""
+    found = {}
+    for kind, (version, name) in KINDS.items():
+        body = resources.wait_child(kind, name, version)
+        refs = body["metadata"].get("ownerReferences") or [{"uid": None}]
+        found[kind] = body["metadata"]["uid"], refs[0]["uid"]
+    return found
+
+
+def test_what_a_deleted_relay_left_behind_belongs_to_the_next_of_its_name(
+    resources: Resources, tmp_path: Path
+) -> None:
+    with operating(resources.namespace, tmp_path / "log"):
+        resources.relay()
+        before = owners(resources)
+        resources.delete(cascade="Orphan")
+        resources.namespace.wait(
+            lambda: resources.namespace.get("outbox.dev/v1alpha1", "OutboxRelay", "orders") is None,
+            30,
+            "the relay is gone",
+        )
+        orphans = owners(resources)
+        assert orphans == {kind: (uid, None) for kind, (uid, _) in before.items()}
+
+        resources.relay()
+        mine = resources.get()["metadata"]["uid"]
+        adopted = {kind: (uid, mine) for kind, (uid, _) in before.items()}
+        resources.namespace.wait(lambda: owners(resources) == adopted, 30, "all are adopted")
+        resources.wait_reason("Degraded", "SecretMissing")  # and not NameTaken
+
+
+def orphan(kind: str = "Deployment", **metadata: Any) -> dict[str, Any]:
+    """A child of the relay `orders`, as a restore without owner references leaves it."""
+    relay = OutboxRelay.parse(relay_body(replicas=0))
+    wanted = decide_children(relay, Seen(), OperatorSettings(), 0).wanted
+    (body,) = [copy.deepcopy(child) for child in wanted if child["kind"] == kind]
+    del body["metadata"]["ownerReferences"], body["metadata"]["namespace"]
+    body["metadata"] |= metadata
+    return body
+
+
+def test_a_deployment_that_selects_otherwise_is_not_adopted_and_people_hear_why(
+    resources: Resources, tmp_path: Path
+) -> None:
+    body = orphan()
+    for labels in (
+        body["spec"]["selector"]["matchLabels"],
+        body["spec"]["template"]["metadata"]["labels"],
+    ):
+        labels["app.kubernetes.io/name"] = "relay"
+    resources.namespace.apply(body)
+    version = resources.wait_child()["metadata"]["generation"]
+    with operating(resources.namespace, tmp_path / "log"):
+        resources.relay()
+        told = resources.wait_reason("Degraded", "NameTaken")["message"]
+    assert "its selector, which nobody can change" in told
+    assert resources.wait_child()["metadata"]["generation"] == version
+
+
+@pytest.mark.parametrize(
+    "metadata",
+    [
+        {"annotations": {}},
+        {"annotations": {"outbox.dev/resource": "bills"}},
+        {"labels": {"app.kubernetes.io/managed-by": "outbox-operator"}},
+        {"ownerReferences": [{"apiVersion": "v1", "kind": "ConfigMap", "name": "x", "uid": "y"}]},
+    ],
+    ids=["without-the-name", "of-another-name", "without-labels", "of-another-owner"],
+)
+def test_what_does_not_bear_all_marks_or_is_somebodys_is_left_alone(
+    resources: Resources, tmp_path: Path, metadata: dict[str, Any]
+) -> None:
+    if "ownerReferences" in metadata:  # otherwise the garbage collector removes it
+        resources.namespace.apply(
+            {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "x"}}
+        )
+        owner = resources.wait_child("ConfigMap", "x", "v1")
+        metadata["ownerReferences"][0]["uid"] = owner["metadata"]["uid"]
+    resources.namespace.apply(orphan("Service", **metadata))
+    before = resources.wait_child("Service", version="v1")["metadata"]
+    with operating(resources.namespace, tmp_path / "log"):
+        resources.relay()
+        resources.wait_reason("Degraded", "NameTaken")
+    after = resources.wait_child("Service", version="v1")["metadata"]
+    assert after["resourceVersion"] == before["resourceVersion"]
+
+
+# That very object --------------------------------------------------------------------------------
+
+
+def run(kube: Kube, work: Any) -> Any:
+    """With the operator's own door to the API server."""
+
+    async def test() -> Any:
+        settings = configuration()
+        kubeconfig = exports(kube.cluster, {})["KUBECONFIG"]
+        await config.load_kube_config(config_file=kubeconfig, client_configuration=settings)
+        from kubernetes.aio import client
+
+        api = Api(client.ApiClient(settings))
+        try:
+            coroutine: Coroutine[Any, Any, Any] = work(api)
+            return await coroutine
+        finally:
+            await api.close()
+
+    return asyncio.run(test())
+
+
+def the_config_map(relay: OutboxRelay) -> dict[str, Any]:
+    wanted = decide_children(relay, Seen(), OperatorSettings(), 0).wanted
+    (body,) = [child for child in wanted if child["kind"] == "ConfigMap"]
+    return body
+
+
+@pytest.mark.parametrize("again", [True, False], ids=["made-by-another", "gone"])
+def test_a_child_that_is_another_since_it_was_seen_is_neither_changed_nor_made(
+    resources: Resources, again: bool
+) -> None:
+    resources.relay()
+    relay = OutboxRelay.parse(resources.get())
+    changed = relay.model_copy(update={"spec": relay.spec.model_copy(update={"batch_size": 77})})
+    core, name = resources.namespace.kube.core, resources.namespace.name
+
+    async def work(api: Api) -> None:
+        writer = Writer(api)
+        seen = await writer.apply(relay, [the_config_map(relay)], Seen())
+        core.delete_namespaced_config_map("orders-relay", name)
+        if again:
+            core.create_namespaced_config_map(
+                name, {"metadata": {"name": "orders-relay"}, "data": {"mine": "yes"}}
+            )
+        with pytest.raises(ApiError) as refused:
+            await writer.apply(changed, [the_config_map(changed)], seen)
+        assert refused.value.status == 409
+
+    run(resources.namespace.kube, work)
+    found = resources.child("ConfigMap", version="v1")
+    assert (found or {}).get("data") == ({"mine": "yes"} if again else None)
+
+
+def test_a_resource_that_is_another_since_it_was_seen_is_not_held(resources: Resources) -> None:
+    resources.relay(deletionPolicy="Delete")
+    relay = OutboxRelay.parse(resources.get())
+    resources.delete()
+    resources.relay(deletionPolicy="Delete")
+
+    async def work(api: Api) -> None:
+        with pytest.raises(ApiError) as refused:
+            await Writer(api).hold(RELAYS, relay, ["outbox.dev/retire"])
+        assert refused.value.status == 409
+
+    run(resources.namespace.kube, work)
+    assert "finalizers" not in resources.get()["metadata"]
