@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from kubernetes.aio import config
+from kubernetes.aio import client, config
 
 from cluster.clusters import exports
 from fixtures.cluster import Kube, Namespace
@@ -21,6 +21,7 @@ from outbox_operator.resources.relay import OutboxRelay
 from outbox_operator.seen import Seen
 from outbox_operator.settings import OperatorSettings
 
+UNTYPED_CONFIG: Any = config
 KINDS = {
     "ServiceAccount": ("v1", "orders-relay"),
     "NetworkPolicy": ("networking.k8s.io/v1", "orders-relay"),
@@ -133,9 +134,7 @@ def run(kube: Kube, work: Any) -> Any:
     async def test() -> Any:
         settings = configuration()
         kubeconfig = exports(kube.cluster, {})["KUBECONFIG"]
-        await config.load_kube_config(config_file=kubeconfig, client_configuration=settings)
-        from kubernetes.aio import client
-
+        await UNTYPED_CONFIG.load_kube_config(config_file=kubeconfig, client_configuration=settings)
         api = Api(client.ApiClient(settings))
         try:
             coroutine: Coroutine[Any, Any, Any] = work(api)

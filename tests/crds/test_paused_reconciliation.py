@@ -16,7 +16,7 @@ def resources(server: Kube, namespace: Namespace) -> Resources:
 
 def batch_size(resources: Resources) -> str:
     config = resources.wait_child("ConfigMap", version="v1")
-    lines = config["data"]["relay.yaml"].splitlines()
+    lines: list[str] = config["data"]["relay.yaml"].splitlines()
     return next(line for line in lines if line.startswith("batchSize"))
 
 

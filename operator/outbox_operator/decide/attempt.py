@@ -32,7 +32,12 @@ CANNOT_START = {126, 127, 128}
 """Exit codes of a container whose program is not there, or is none."""
 KILLED = {137: "SIGKILL", 139: "SIGSEGV", 143: "SIGTERM"}
 
-PASSING = {DriverReason.WRONG_PASSWORD, DriverReason.LOGIN_REFUSED, DriverReason.SCHEMA_TOO_NEW}
+PASSING = {
+    DriverReason.WRONG_PASSWORD,
+    DriverReason.LOGIN_REFUSED,
+    DriverReason.TLS_FAILED,
+    DriverReason.SCHEMA_TOO_NEW,
+}
 """What a later attempt may get over although the driver calls it final: an earlier one was let in,
 so a secret is being changed, or an upgrade is under way."""
 

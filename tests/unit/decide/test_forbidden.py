@@ -30,7 +30,8 @@ def test_a_forbidden_field_is_named_with_its_cure(
     resource: OutboxRelay | OutboxReplay, forbids: Any, field: str
 ) -> None:
     relay = isinstance(resource, OutboxRelay)
-    settings = OperatorSettings(**{"relay_forbid" if relay else "replay_forbid": (forbids,)})
+    given = {"relay_forbid" if relay else "replay_forbid": (forbids,)}
+    settings = OperatorSettings.model_validate(given)
     found = what_is_forbidden(resource, settings)
     assert found is not None
     assert found.holds

@@ -324,6 +324,7 @@ def test_what_no_attempt_can_do_fails_at_once_with_the_drivers_reason(
     [
         ("WrongPassword", "Pending"),  # the secret is being changed
         ("LoginRefused", "Pending"),
+        ("TlsFailed", "Pending"),  # certificates are being renewed
         ("SchemaTooNew", "Pending"),  # the next attempt may be of the new version
         ("RelayUnknown", "Failed"),
         ("Refused", "Failed"),
