@@ -15,6 +15,12 @@ from pydantic import ValidationError
 from outbox_operator.cluster.client import Writer
 from outbox_operator.cluster.gather_replay import ReplayGatherer
 from outbox_operator.cluster.kinds import REPLAYS
+from outbox_operator.decide.gitops import (
+    TTL_IGNORED,
+    decide_kept_notices,
+    why_it_stays,
+    with_reason_to_stay,
+)
 from outbox_operator.decide.notices import Notice, damped
 from outbox_operator.decide.replay import FINISHED, Retry, Start, Step, Suspend, decide_step
 from outbox_operator.decide.replay_children import ReplayChildren, decide_replay_children
@@ -71,7 +77,7 @@ class ReplayReconciler:
             return None
         if replay.status.phase in FINISHED:
             self._judged(key, replay.status)
-            return await self._finished(replay, now)
+            return await self._finished(replay, body, now)
 
         seen = await self._gatherer.replay(replay)
         step = decide_step(replay, seen, now)
@@ -82,6 +88,7 @@ class ReplayReconciler:
         seen = await self._take(replay, children, seen)
         status = decide_replay_status(replay, step, seen.refusals, now)
         notices = decide_replay_notices(replay.status, status)
+        notices += decide_kept_notices(replay, status)
         await self._tell(replay, notices, remembered, now)
         await self._writer.report(REPLAYS, replay, status.written(), body.get("status") or {})
         self._judged(key, status)
@@ -120,7 +127,7 @@ class ReplayReconciler:
     ) -> float | None:
         look = self._settings.look.total_seconds()
         if status.phase in FINISHED:
-            return seconds_to_live(replay, status, now)
+            return 0.0 if why_it_stays(replay) else seconds_to_live(replay, status, now)
         if isinstance(step, Suspend):
             # As long as a driver is there, its last words may not have been heard.
             return look if children.unwanted or seen.drivers else None
@@ -131,7 +138,13 @@ class ReplayReconciler:
             return look
         return min(look, (at - now).total_seconds())
 
-    async def _finished(self, replay: OutboxReplay, now: datetime) -> float | None:
+    async def _finished(self, replay: OutboxReplay, body: Body, now: datetime) -> float | None:
+        if why := why_it_stays(replay):
+            status = with_reason_to_stay(replay.status, why)
+            if status != replay.status:
+                await self._writer.tell(replay, TTL_IGNORED, why, warning=True, now=now)
+                await self._writer.report(REPLAYS, replay, status.written(), body["status"])
+            return None
         left = seconds_to_live(replay, replay.status, now)
         if left is None or left > 0 or replay.metadata.deletion_timestamp is not None:
             return left

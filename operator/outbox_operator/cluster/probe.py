@@ -2,8 +2,8 @@
 Probes of what Kopf watches: OutboxRelays and OutboxReplays.
 
 Kopf tries again for ever and tells nobody, so the same is asked for besides: a list of one and the
-beginning of a watch, with the same rights. And what is listed must come from Kopf, too, before long:
-otherwise it is Kopf that does not work. Started by `program`.
+beginning of a watch, with the same rights. And what is listed must come from Kopf, too, before
+long: otherwise it is Kopf that does not work. Started by `program`.
 """
 
 import asyncio

@@ -2,8 +2,8 @@
 Watching: whether the operator may be called ready, and what to do about a watch that does not work.
 
 In one namespace everything depends on everything: while one kind is not known there, nothing of it
-is judged. Namespaces do not depend on each other: of several that are named, one that is gone or may
-not be read is told of, and keeps the operator in service for the others.
+is judged. Namespaces do not depend on each other: of several that are named, one that is gone or
+may not be read is reported, and leaves the operator in service for the others.
 """
 
 import re
