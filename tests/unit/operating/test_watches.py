@@ -69,7 +69,8 @@ def test_an_informer_works_when_it_may_list_and_watch(refused: str) -> None:
     server.items = []
 
     async def test() -> None:
-        watches = Watches(lambda _: None)
+        told: list[Watch] = []
+        watches = Watches(told.append)
         watches.expect(DEPLOYMENTS, "shop")
         async with answering(server.answer) as api:
             server.refuses = refused
@@ -77,8 +78,8 @@ def test_an_informer_works_when_it_may_list_and_watch(refused: str) -> None:
             task = asyncio.create_task(informer.run())
             try:
                 await until(lambda: watches.all[0].trouble == refused)
-                await asyncio.sleep(0.3)  # several attempts
-                assert not watches.all[0].synced
+                await until(lambda: len(told) > 3)  # several attempts
+                assert not any(watch.synced for watch in told)
                 server.refuses = None
                 await until(lambda: watches.all[0].synced)
             finally:
