@@ -63,7 +63,7 @@ class Crowd:
     def delete(self) -> None:
         self._request("delete", self._path())
 
-    def list(self, kind: Kind, selector: str = "") -> list[dict[str, Any]]:
+    def listed(self, kind: Kind, selector: str = "") -> list[dict[str, Any]]:
         query = [("labelSelector", selector)] if selector else []
         path = kind.path(self._namespace)
         answer = self._request("get", path, query_params=query, serialize=False)
@@ -72,12 +72,12 @@ class Crowd:
 
     def is_settled(self) -> bool:
         """All are there, and looked after as they were edited."""
-        seen = [(r.get("status") or {}).get("observedGeneration") for r in self.list(RELAYS)]
+        seen = [(r.get("status") or {}).get("observedGeneration") for r in self.listed(RELAYS)]
         return seen == [2] * MANY
 
     def children(self) -> dict[str, list[dict[str, Any]]]:
         kinds = [kind for kind in CHILDREN.values() if not kind.optional]
-        return {kind.name: found for kind in kinds if (found := self.list(kind, SELECTOR))}
+        return {kind.name: found for kind in kinds if (found := self.listed(kind, SELECTOR))}
 
 
 def kill(operator: OperatorProcess, times: int, is_time: Callable[[], bool]) -> None:
@@ -130,7 +130,7 @@ def test_all_converge_and_nothing_is_left_or_written_in_a_loop(
         # Deleted.
         crowd.delete()
         kill(operator, KILLS_WHILE_DELETED, lambda: True)
-        namespace.wait(lambda: not crowd.list(RELAYS) and not crowd.children(), 60, "nothing left")
+        namespace.wait(lambda: not crowd.listed(RELAYS) and not crowd.children(), 60, "nothing left")
         assert namespace.wait(is_quiet, 60, "nothing is written for those that are gone")
         made_again = operator.writes() - written
         assert not made_again, "children of relays that were deleted"
