@@ -165,7 +165,7 @@ def applied(server: Kube, namespace: Namespace, children: list[Body]) -> None:
             api.server_side_apply(body=found, force_conflicts=True, dry_run="All", **how)
         except ApiException as error:
             # Raises what would be tried again for ever.
-            refusal_of(found["kind"], name, ApiError.of(error.status, error.body.encode()))
+            refusal_of(found["kind"], name, ApiError.of(error.status, (error.body or "").encode()))
 
 
 @pytest.fixture(scope="module")

@@ -46,12 +46,12 @@ class Crowd:
         return RELAYS.path(self._namespace, None if n is None else f"relay-{n}")
 
     @contextmanager
-    def created_and_edited(self) -> Iterator[Future[None]]:
+    def created_and_edited(self) -> Iterator[Future[list[None]]]:
         """Each of them edited as soon as it is there, several at the same time."""
         secret = {"metadata": {"name": "orders-db"}, "stringData": {"dsn": "unused"}}
         self._core.create_namespaced_secret(self._namespace, secret)
         with ThreadPoolExecutor(HANDS) as hands, ThreadPoolExecutor(1) as one:
-            yield one.submit(lambda: [*hands.map(self._make, range(MANY))] and None)
+            yield one.submit(lambda: list(hands.map(self._make, range(MANY))))
 
     def _make(self, n: int) -> None:
         body = relay_body(replicas=0, reaper={"schedule": "0 0 1 1 *"})
@@ -130,7 +130,9 @@ def test_all_converge_and_nothing_is_left_or_written_in_a_loop(
         # Deleted.
         crowd.delete()
         kill(operator, KILLS_WHILE_DELETED, lambda: True)
-        namespace.wait(lambda: not crowd.listed(RELAYS) and not crowd.children(), 60, "nothing left")
+        namespace.wait(
+            lambda: not crowd.listed(RELAYS) and not crowd.children(), 60, "nothing left"
+        )
         assert namespace.wait(is_quiet, 60, "nothing is written for those that are gone")
         made_again = operator.writes() - written
         assert not made_again, "children of relays that were deleted"

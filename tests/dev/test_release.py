@@ -81,7 +81,7 @@ def test_the_chart_is_packaged_with_its_crds_and_a_readme_of_every_value(tmp_pat
     for path, _ in values(schema):
         assert f"| `{path}` |" in text
     assert '| `log.level` | `"debug"` or' in text
-    helm = [binaries.client() / "helm", "template", "x", str(made)]
+    helm = [str(binaries.client() / "helm"), "template", "x", str(made)]
     shown = subprocess.run(helm, capture_output=True, text=True, check=True)
     kinds = [o["kind"] for o in yaml.load_all(shown.stdout, yaml.CSafeLoader) if o]
     assert kinds.count("CustomResourceDefinition") == 2

@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime, timedelta
-from typing import Any
+from typing import Any, cast
 
 import pytest
 from aiohttp import web
@@ -190,8 +190,8 @@ def test_one_that_nobody_keeps_is_deleted_when_its_time_is_over() -> None:
     async def test() -> None:
         async with answering(answer) as api:
             writer = Writer(api)
-            gatherer = Any  # not asked
-            again = ReplayReconciler(OperatorSettings(), gatherer, writer, Metrics())
+            nobody = cast("ReplayGatherer", None)  # nothing is to be gathered any more
+            again = ReplayReconciler(OperatorSettings(), nobody, writer, Metrics())
             await again.look(KEY, server.replay)
 
     asyncio.run(test())
