@@ -1,6 +1,6 @@
 # One command each; CI calls the same. Needs only Debian with make and python3.
 .DEFAULT_GOAL := help
-.PHONY: help dev format lint check test chaos images cluster cluster-down shell demo docs bench bench-peers bench-operator bench-replay clean
+.PHONY: help dev format lint check test chaos images cluster cluster-down shell demo docs bench bench-peers bench-operator bench-replay release clean
 bin := .venv/bin
 
 help: ## Show this
@@ -66,6 +66,10 @@ bench-operator: dev ## Five hundred relays on one operator
 
 bench-replay: dev ## Bulk replay: rows per second, and what live traffic feels of it
 	$(bin)/python -m bench.replay
+
+release: ## All that users need, into dist/: chart, images with SBOMs, wheel, checksums; VERSION=1.2.3
+	@dev/setup cluster
+	@$(bin)/python -m dev.release '$(VERSION)'
 
 clean: ## Remove the Python environment and all caches of this folder
 	rm -rf .venv .hypothesis .import_linter_cache .mypy_cache .pytest_cache .ruff_cache build dist

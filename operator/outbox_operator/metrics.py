@@ -34,6 +34,14 @@ class Metrics:
             ["kind", "condition", "status"],
             registry=self.registry,
         )
+        self._watches = Gauge(
+            "outbox_operator_watch_synced",
+            "Whether a watch works: all was listed, and changes are heard of. 0: nothing of that "
+            "namespace is reconciled.",
+            # Not `namespace`: that is the operator's own, which Prometheus adds.
+            ["kind", "watched_namespace"],
+            registry=self.registry,
+        )
         self._conditions: dict[Key, Mapping[str, str]] = {}
         for kind, types in KINDS.items():  # from the start: what is absent cannot be alerted on
             for outcome in ("done", "outdated", "failed"):
@@ -45,6 +53,10 @@ class Metrics:
     def looked(self, kind: str, outcome: str, seconds: float) -> None:
         self._looks.labels(kind, outcome).inc()
         self._seconds.labels(kind).observe(seconds)
+
+    def watching(self, kind: str, namespace: str | None, synced: bool) -> None:
+        """None: all namespaces."""
+        self._watches.labels(kind, namespace or "*").set(synced)
 
     def judged(self, key: Key, conditions: Mapping[str, str]) -> None:
         if self._conditions.get(key) != conditions:

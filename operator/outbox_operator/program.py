@@ -5,6 +5,7 @@ Kopf drives it through `handlers`: start, what it sees of the resources, stop.
 """
 
 import asyncio
+import itertools
 import logging
 from collections.abc import Mapping
 from typing import Any
@@ -17,13 +18,18 @@ from outbox_operator.cluster.gather import Gatherer
 from outbox_operator.cluster.gather_replay import ReplayGatherer
 from outbox_operator.cluster.informer import Informers, Owner
 from outbox_operator.cluster.kinds import CHILDREN, PODS, RELAYS, REPLAYS
+from outbox_operator.cluster.probe import Probe
 from outbox_operator.cluster.reports import Reporters
 from outbox_operator.cluster.secrets import Secrets
+from outbox_operator.cluster.seldom import Seldom
+from outbox_operator.cluster.watches import Watches
+from outbox_operator.decide.watching import advice, place_of, readiness
 from outbox_operator.metrics import Metrics
 from outbox_operator.reconcile import Reconciler
 from outbox_operator.reconcile_replay import Key, ReplayReconciler
 from outbox_operator.server import serve
 from outbox_operator.settings import OperatorSettings
+from outbox_operator.watch import Watch
 from outbox_operator.worklist import Worklist
 
 log = logging.getLogger("outbox.operator")
@@ -45,19 +51,26 @@ class Operator:
         self._seen_places: set[str | None] = set()
         """Namespaces of which all that we have was seen; None: all of them."""
         self._server: web.AppRunner | None = None
+        self._metrics = Metrics()
+        self._watches = Watches(self._watch_changed)
+        self._failing: dict[tuple[str, str | None], Seldom] = {}
+        """By watch: what was said of its troubles."""
         self._api: Api | None = None
         self._reporters: Reporters | None = None
         self._worklist: Worklist[Key] | None = None
         self._reconciler: Reconciler | None = None
 
     async def start(self) -> None:
-        metrics = Metrics()
-        self._server = await serve(metrics.registry, self._settings.port, self.trouble)
+        metrics = self._metrics
+        self._server = await serve(
+            metrics.registry, self._settings.port, self.trouble, self.readiness
+        )
         api = self._api = await Api.connect()
         await self._wait_for_kinds(api)
         reporters = self._reporters = Reporters()
         informers = Informers(
-            api, (*CHILDREN.values(), PODS), self._settings.namespaces, self._child_changed
+            *(api, (*CHILDREN.values(), PODS), self._settings.namespaces),
+            *(self._child_changed, self._watches),
         )
         secrets = Secrets(api, self._settings.secret_look.total_seconds())
         writer = Writer(api, self._settings.identity)
@@ -69,7 +82,7 @@ class Operator:
             self._settings, gatherer, writer, metrics, replays
         )
         self._worklist = Worklist(reconciler.look, self._settings.workers)
-        self._tasks = [*informers.start(), *self._worklist.start()]
+        self._tasks = [*informers.start(), *self._worklist.start(), *self._probes(api, informers)]
         self._beginning = [
             asyncio.create_task(self._begin(informers, place)) for place in informers.places
         ]
@@ -83,6 +96,31 @@ class Operator:
                 "spark_image": self._settings.spark_image,
             },
         )
+
+    def _probes(self, api: Api, informers: Informers) -> list[asyncio.Task[None]]:
+        """Of what Kopf watches."""
+        assert self._reconciler is not None
+        started = []
+        for kind, place in itertools.product((RELAYS, REPLAYS), informers.places):
+            self._watches.expect(kind, place)
+            probe = Probe(api, kind, place, self._watches, self._reconciler.knows)
+            started.append(asyncio.create_task(probe.run(), name=f"probe {kind.plural}"))
+        return started
+
+    def _watch_changed(self, watch: Watch) -> None:
+        self._metrics.watching(watch.kind, watch.namespace, watch.synced)
+        at = {"happening": "watch", "namespace": watch.namespace or "*"}
+        failing = self._failing.setdefault((watch.kind, watch.namespace), Seldom())
+        if watch.trouble is not None and failing.is_due(watch.trouble):
+            log.warning(advice(watch), extra=at)
+        if watch.synced and failing.has_told:
+            log.info("watching %s in %s", watch.resource, place_of(watch), extra=at)
+            failing.forget()
+
+    def readiness(self) -> tuple[bool, str]:
+        """Whether every watch works, or at least those of some namespace that was named."""
+        found = readiness(self._watches.all)
+        return found.ready, found.message
 
     async def _wait_for_kinds(self, api: Api) -> None:
         """Kopf looks for them once, at the start, because more would take rights on the cluster."""

@@ -15,6 +15,12 @@ from pydantic import ValidationError
 from outbox_operator.cluster.client import Writer
 from outbox_operator.cluster.gather_replay import ReplayGatherer
 from outbox_operator.cluster.kinds import REPLAYS
+from outbox_operator.decide.gitops import (
+    TTL_IGNORED,
+    decide_kept_notices,
+    why_it_stays,
+    with_reason_to_stay,
+)
 from outbox_operator.decide.notices import Notice, damped
 from outbox_operator.decide.pausing import as_left_alone, is_paused
 from outbox_operator.decide.replay import (
@@ -89,7 +95,7 @@ class ReplayReconciler:
             return None
         if replay.status.phase in FINISHED:
             self._judged(key, replay.status)
-            return await self._finished(replay, now)
+            return await self._finished(replay, body, now)
 
         await self._ignoring.tell(replay, now)
         seen = await self._gatherer.replay(replay)
@@ -105,6 +111,7 @@ class ReplayReconciler:
         status = decide_replay_status(replay, step, seen.refusals, now, restraint)
         notices = [
             *decide_replay_notices(replay.status, status),
+            *decide_kept_notices(replay, status),
             *self._restrainer.notices(replay),
         ]
         await self._tell(replay, notices, remembered, now)
@@ -145,7 +152,7 @@ class ReplayReconciler:
     ) -> float | None:
         look = self._settings.look.total_seconds()
         if status.phase in FINISHED:
-            return seconds_to_live(replay, status, now)
+            return 0.0 if why_it_stays(replay) else seconds_to_live(replay, status, now)
         if isinstance(step, Suspend):
             # As long as a driver is there, its last words may not have been heard.
             return look if children.unwanted or seen.drivers else None
@@ -156,12 +163,18 @@ class ReplayReconciler:
             return look
         return min(look, (at - now).total_seconds())
 
-    async def _finished(self, replay: OutboxReplay, now: datetime) -> float | None:
+    async def _finished(self, replay: OutboxReplay, body: Body, now: datetime) -> float | None:
         if is_paused(replay):
             return None  # it is looked at when the annotation goes
         seen = self._gatherer.at_rest(replay)
         children = decide_replay_children(replay, seen, Finished(), self._settings)
         await self._writer.remove(replay, children.unwanted, seen)
+        if why := why_it_stays(replay):
+            status = with_reason_to_stay(replay.status, why)
+            if status != replay.status:
+                await self._writer.tell(replay, TTL_IGNORED, why, warning=True, now=now)
+                await self._writer.report(REPLAYS, replay, status.written(), body["status"])
+            return None
         left = seconds_to_live(replay, replay.status, now)
         if left is None or left > 0 or replay.metadata.deletion_timestamp is not None:
             return left

@@ -7,7 +7,7 @@ kinds of resource.
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Self
 
 from outbox_operator.children.replay_pods import ATTEMPT, DRIVER
@@ -38,11 +38,13 @@ class Driver:
     ended: Ended | None = None
     report: ReplayReport | None = None
     """What it says on /status."""
+    silent: timedelta = timedelta()
+    """For how long it has not answered there."""
     leaves_at: datetime | None = None
     """It was told to stop, and is killed then at the latest."""
 
     @classmethod
-    def of(cls, body: Body, report: ReplayReport | None) -> Self:
+    def of(cls, body: Body, report: ReplayReport | None, silent: timedelta = timedelta()) -> Self:
         metadata, status = body["metadata"], body.get("status") or {}
         leaves_at = metadata.get("deletionTimestamp")
         container = next(
@@ -54,6 +56,7 @@ class Driver:
             running="running" in ((container or {}).get("state") or {}),
             ended=_ended(status, container),
             report=report,
+            silent=silent,
             leaves_at=datetime.fromisoformat(leaves_at) if leaves_at else None,
         )
 

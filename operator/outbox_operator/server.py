@@ -1,4 +1,8 @@
-"""The operator's port: /healthz (it works on its list) and /metrics."""
+"""
+The operator's port: /healthz (a restart would not help), /readyz (every watch works) and /metrics.
+
+They are two questions: a right that is missing is no reason to restart anything.
+"""
 
 from collections.abc import Callable
 
@@ -7,13 +11,21 @@ from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, generate_l
 
 
 async def serve(
-    registry: CollectorRegistry, port: int, trouble: Callable[[], str | None]
+    registry: CollectorRegistry,
+    port: int,
+    trouble: Callable[[], str | None],
+    readiness: Callable[[], tuple[bool, str]],
 ) -> web.AppRunner:
-    """`trouble` says what only a restart can cure; None: nothing."""
+    """`trouble` says what only a restart can cure; None: nothing. `readiness`: whether it does its
+    work, and what it has to say about that."""
 
     async def healthz(request: web.Request) -> web.Response:
         found = trouble()
         return web.Response(text=f"{found or 'alive'}\n", status=503 if found else 200)
+
+    async def readyz(request: web.Request) -> web.Response:
+        ready, text = readiness()
+        return web.Response(text=f"{text}\n", status=200 if ready else 503)
 
     async def metrics(request: web.Request) -> web.Response:
         return web.Response(
@@ -22,6 +34,7 @@ async def serve(
 
     app = web.Application()
     app.router.add_get("/healthz", healthz)
+    app.router.add_get("/readyz", readyz)
     app.router.add_get("/metrics", metrics)
     runner = web.AppRunner(app, access_log=None)
     await runner.setup()

@@ -64,7 +64,7 @@ class OperatorSettings(Settings):
     workers: Annotated[int, Field(ge=1, le=100)] = 8
     """Resources that are reconciled at the same time."""
     port: Annotated[int, Field(ge=0, le=65535)] = 8080
-    """/healthz and /metrics."""
+    """/healthz, /readyz and /metrics."""
     log_format: Literal["json", "text"] = "json"
     """json for machines that collect, text for people that watch."""
     log_level: Literal["debug", "info", "warning", "error"] = "info"

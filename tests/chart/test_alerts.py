@@ -21,7 +21,11 @@ def metrics() -> set[str]:
         for registry in (OperatorMetrics().registry, RelayMetrics().registry)
         for family in registry.collect()
         for sample in family.samples
-    } | {family.name for family in RelayMetrics().registry.collect()}
+    } | {
+        family.name
+        for registry in (OperatorMetrics().registry, RelayMetrics().registry)
+        for family in registry.collect()
+    }
 
 
 def name_of(rule: Object) -> str:
@@ -31,6 +35,7 @@ def name_of(rule: Object) -> str:
 def test_there_is_an_alert_for_each_of_these() -> None:
     assert {name_of(rule) for rule in RULES} == {
         "OutboxOperatorDown",
+        "OutboxWatchNotSynced",
         "OutboxReconcileFails",
         "OutboxRelayDegraded",
         "OutboxRelayNotReady",
@@ -61,7 +66,7 @@ def test_an_alert_says_what_it_means_and_where_to_read_on(rule: Object) -> None:
 def test_the_operators_alerts_are_about_this_one() -> None:
     where = 'job="outbox-operator", namespace="outbox-system"'
     own = [rule for rule in RULES if "up{" in rule["expr"] or "outbox_operator_" in rule["expr"]]
-    assert len(own) == 3
+    assert len(own) == 4
     assert all(where in rule["expr"] for rule in own)
 
 

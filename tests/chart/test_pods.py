@@ -70,8 +70,9 @@ def test_the_probes_ask_the_port_that_the_operator_serves() -> None:
     operator = container(pods()["operator"])
     (port,) = operator["ports"]
     assert port["containerPort"] == OperatorSettings().port
-    for probe in ("startupProbe", "readinessProbe", "livenessProbe"):
-        assert operator[probe]["httpGet"] == {"path": "/healthz", "port": port["name"]}
+    paths = {"startupProbe": "/healthz", "livenessProbe": "/healthz", "readinessProbe": "/readyz"}
+    for probe, path in paths.items():
+        assert operator[probe]["httpGet"] == {"path": path, "port": port["name"]}
 
 
 @pytest.mark.parametrize("name", ["operator", "test"])

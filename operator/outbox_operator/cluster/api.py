@@ -7,7 +7,7 @@ the fields that we own, and nothing that a model adds.
 """
 
 import json
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 from typing import Any
 
 import aiohttp
@@ -126,15 +126,31 @@ class Api:
             if error.status != 404:
                 raise
 
-    async def watch(self, path: str, query: Mapping[str, str]) -> AsyncIterator[Body]:
-        """Until the server ends it."""
+    async def watch(
+        self, path: str, query: Mapping[str, str], begun: Callable[[], None] = lambda: None
+    ) -> AsyncIterator[Body]:
+        """Until the server ends it. `begun` is called when it has agreed to it: what it tells of
+        may come much later."""
         whole = {**query, "watch": "true", "timeoutSeconds": str(WATCH_SECONDS)}
         response = await self._call("GET", path, whole, timeout=WATCH_SECONDS + 30)
         try:
             if response.status >= 400:
                 raise ApiError.of(response.status, await response.read())
+            begun()
             async for line in response.content:
                 yield json.loads(line)
+        except (aiohttp.ClientError, TimeoutError) as error:
+            raise Unreachable(str(error) or type(error).__name__) from error
+        finally:
+            response.close()
+
+    async def begin_watch(self, path: str, version: str) -> None:
+        """Only to see whether the server agrees to it."""
+        query = {"watch": "true", "timeoutSeconds": "1", "resourceVersion": version}
+        response = await self._call("GET", path, query)
+        try:
+            if response.status >= 400:
+                raise ApiError.of(response.status, await response.read())
         except (aiohttp.ClientError, TimeoutError) as error:
             raise Unreachable(str(error) or type(error).__name__) from error
         finally:

@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Mapping
+from datetime import timedelta
 
 from pydantic import ValidationError
 
@@ -66,7 +67,13 @@ class ReplayGatherer:
             secrets=await self._secrets.look(replay.metadata.namespace, names),
             relay=known,
             relay_invalid=relay is not None and known is None,
-            drivers=[Driver.of(b, reports.get(b["metadata"]["name"])) for b in drivers],
+            drivers=[
+                Driver.of(
+                    *(b, reports.get(b["metadata"]["name"])),
+                    timedelta(seconds=self._reporters.unanswered(b["metadata"]["name"])),
+                )
+                for b in drivers
+            ],
             executors=[
                 pod
                 for b in pods

@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterable
 from outbox_operator.children.names import MANAGED_BY, OWNER
 from outbox_operator.cluster.api import Api, ApiError, Body, Unreachable
 from outbox_operator.cluster.kinds import Kind
-from outbox_operator.cluster.seldom import Seldom
+from outbox_operator.cluster.watches import Watches
 
 log = logging.getLogger("outbox.operator")
 
@@ -35,7 +35,12 @@ class Informer:
     """One kind, in one namespace or in all."""
 
     def __init__(
-        self, api: Api, kind: Kind, namespace: str | None, changed: Callable[[Owner], None]
+        self,
+        api: Api,
+        kind: Kind,
+        namespace: str | None,
+        changed: Callable[[Owner], None],
+        watches: Watches,
     ) -> None:
         self.kind = kind
         self._api = api
@@ -44,7 +49,7 @@ class Informer:
         self._changed = changed
         self._found: dict[Owner, Body] = {}
         self._of: dict[Owner, set[Owner]] = {}
-        self._complaints = Seldom()
+        self._watches = watches
         self.synced = asyncio.Event()
         self.served = False
         """The cluster knows this kind, and we watch it."""
@@ -76,10 +81,11 @@ class Informer:
                     self.known.clear()
                     continue
                 if error.status != 410:  # "gone" is ordinary: too much has happened meanwhile
-                    self._complain(str(error))
+                    self._watches.fails(self.kind, self.place, error)
             except Unreachable as error:
-                self._complain(str(error))
-            except Exception:  # nobody else would notice that this kind is no longer watched
+                self._watches.fails(self.kind, self.place, error)
+            except Exception as error:  # nobody else would notice that it is no longer watched
+                self._watches.fails(self.kind, self.place, error)
                 log.exception(
                     "a defect while watching %s; trying again",
                     self.kind.plural,
@@ -93,21 +99,16 @@ class Informer:
     def _do_without(self, error: ApiError) -> None:
         """Nobody waits for a kind that is not there, or not for us."""
         if error.status == 403 and (self.served or not self.synced.is_set()):
-            self._complain(str(error))
+            log.warning(
+                "cannot watch %s: %s; doing without",
+                self.kind.plural,
+                error,
+                extra={"happening": "watch", "namespace": self.place or "*"},
+            )
         for key in list(self._found):
             self._forget(key)
         self.served = False
         self.synced.set()
-
-    def _complain(self, why: str) -> None:
-        if not self._complaints.is_due(why):
-            return
-        log.warning(
-            "cannot watch %s: %s; trying again",
-            self.kind.plural,
-            why,
-            extra={"happening": "watch", "namespace": self.place or "*"},
-        )
 
     async def _list(self) -> str:
         listed = await self._api.get(self._path, {"labelSelector": SELECTOR})
@@ -129,7 +130,7 @@ class Informer:
             "resourceVersion": version,
             "allowWatchBookmarks": "true",
         }
-        async for event in self._api.watch(self._path, query):
+        async for event in self._api.watch(self._path, query, self._works):
             body = event["object"]
             match event["type"]:
                 case "ERROR":
@@ -145,6 +146,10 @@ class Informer:
                     self._note(body)
             version = body["metadata"]["resourceVersion"]
         return version
+
+    def _works(self) -> None:
+        """Not before: who may list and not watch hears of no change."""
+        self._watches.works(self.kind, self.place)
 
     def _note(self, body: Body) -> None:
         key = key_of(body)
@@ -181,10 +186,15 @@ class Informers:
         kinds: Iterable[Kind],
         namespaces: Iterable[str],
         changed: Callable[[Owner], None],
+        watches: Watches,
     ) -> None:
         self.places: list[str | None] = [*namespaces] or [None]
         """Namespaces; None: all there are."""
-        self._all = [Informer(api, kind, place, changed) for kind in kinds for place in self.places]
+        self._all = [
+            Informer(api, kind, place, changed, watches) for kind in kinds for place in self.places
+        ]
+        for informer in self._all:
+            watches.expect(informer.kind, informer.place)
 
     def start(self) -> list[asyncio.Task[None]]:
         return [asyncio.create_task(i.run(), name=f"watch {i.kind.plural}") for i in self._all]

@@ -7,7 +7,7 @@ again after a pause that grows. One that refuses at once, such as one that start
 
 import asyncio
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Container, Iterable
 from typing import NamedTuple, TypeVar
 
 import aiohttp
@@ -32,11 +32,19 @@ class Silence(NamedTuple):
     """It is not asked again before."""
 
 
+class Unanswered(NamedTuple):
+    since: float
+    asked: float
+    """When it was asked last."""
+
+
 class Reporters:
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
         self._silent: dict[str, Silence] = {}
         """By address."""
+        self._unanswered: dict[str, Unanswered] = {}
+        """By pod: those that gave no answer when they were asked last, for whatever cause."""
         self._session = aiohttp.ClientSession(
             timeout=aiohttp.ClientTimeout(SECONDS), connector=aiohttp.TCPConnector(limit=50)
         )
@@ -50,7 +58,24 @@ class Reporters:
         """Pods by name and address; who does not answer is left out."""
         wanted = list(pods)
         found = await asyncio.gather(*(self._ask_one(address, port, kind) for _, address in wanted))
-        return {name: r for (name, _), r in zip(wanted, found, strict=True) if r is not None}
+        told = {name: r for (name, _), r in zip(wanted, found, strict=True) if r is not None}
+        self._note_answers([name for name, _ in wanted], told)
+        return told
+
+    def unanswered(self, pod: str) -> float:
+        """For how many seconds it has not answered, as far as this process knows."""
+        found = self._unanswered.get(pod)
+        return 0.0 if found is None else self._clock() - found.since
+
+    def _note_answers(self, asked: Iterable[str], told: Container[str]) -> None:
+        now = self._clock()
+        for name in asked:
+            before = self._unanswered.pop(name, None)
+            if name not in told:
+                self._unanswered[name] = Unanswered(before.since if before else now, now)
+        gone = [name for name, u in self._unanswered.items() if now - u.asked > LONGEST_PAUSE]
+        for name in gone:
+            del self._unanswered[name]
 
     async def _ask_one(self, address: str, port: int, kind: type[Told]) -> Told | None:
         before = self._silent.get(address)

@@ -1,7 +1,7 @@
 """
 Seldom: what is said again and again, such as by each of many attempts, is told once in a while.
 
-Asked by `informer`; on Kopf's logger it is a filter, because Kopf tells of every attempt.
+Asked by `program`; on Kopf's logger it is a filter, because Kopf tells of every attempt.
 """
 
 import logging
@@ -27,6 +27,14 @@ class Seldom(logging.Filter):
             return False
         self._told[same] = now
         return True
+
+    @property
+    def has_told(self) -> bool:
+        return bool(self._told)
+
+    def forget(self) -> None:
+        """What is over may be told at once when it comes again."""
+        self._told.clear()
 
     def filter(self, record: logging.LogRecord) -> bool:
         return self.is_due(record.getMessage())

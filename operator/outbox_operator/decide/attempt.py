@@ -16,6 +16,7 @@ from outbox_operator.decide.checks import (
     a_secret_is_malformed,
     an_image_is_not_pulled,
 )
+from outbox_operator.decide.silence import SILENT
 from outbox_operator.resources.conditions import Reason
 from outbox_operator.resources.replay import OutboxReplay
 from outbox_operator.seen import Body, Pod, Seen
@@ -56,6 +57,8 @@ class Starting:
 class Going:
     report: ReplayReport | None
     finding: Finding | None = None
+    silent: bool = False
+    """It works, as far as one can see from outside, and has not answered for a while."""
 
 
 @dataclass(frozen=True)
@@ -88,7 +91,8 @@ def judge_attempt(replay: OutboxReplay, seen: ReplaySeen, now: datetime) -> Atte
     if driver is None:
         return Starting(nothing_happens(replay, kind, name, child, now))
     if driver.running:
-        return Going(driver.report, no_executor_works(replay, seen))
+        silent = driver.report is None and driver.silent >= SILENT
+        return Going(driver.report, no_executor_works(replay, seen), silent)
     return Starting(first(replay, [driver.pod], seen))
 
 

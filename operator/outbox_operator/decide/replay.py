@@ -195,12 +195,14 @@ def the_relay_is_missing(replay: OutboxReplay, seen: ReplaySeen) -> Finding | No
 
 
 def the_relay_has_not_registered(replay: OutboxReplay, seen: ReplaySeen) -> Finding | None:
-    if seen.relay is None or seen.relay.status.observed_at is not None:
+    """Its report says so; and a pod is not ready before it has registered, which the kubelet sees
+    also where the operator does not reach the pod."""
+    if seen.relay is None or seen.relay.status.observed_at or seen.relay.status.ready_replicas:
         return None
     return Finding(
         DriverReason.RELAY_UNKNOWN,
-        f"OutboxRelay {seen.relay.metadata.name} has never reported, so the database does not know "
-        "it yet: the replay begins when its first pod runs, paused or not",
+        f"OutboxRelay {seen.relay.metadata.name} has never reported and has no ready pod, so the "
+        "database may not know it: the replay begins when one is ready, paused or not",
     )
 
 

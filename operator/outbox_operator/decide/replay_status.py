@@ -26,6 +26,7 @@ from outbox_operator.decide.replay import (
     Suspend,
     Wait,
 )
+from outbox_operator.decide.silence import CAUSE
 from outbox_operator.resources.conditions import Judged, Reason, ReplayCondition, as_conditions
 from outbox_operator.resources.replay import OutboxReplay, Phase, ReplayStatus
 from outbox_operator.seen import Refusal, Restraint, Surroundings
@@ -124,6 +125,11 @@ def _fields(replay: OutboxReplay, step: Step, now: datetime) -> tuple[Fields, Fi
                 **idle,
             }
             return started, Finding(Reason.PENDING, f"{engine} {name} was made")
+        case Follow(Going(None, finding, silent=True)):
+            told = (
+                f"the driver runs, and the figures are not known: {CAUSE}. Its end is seen anyway"
+            )
+            return {"phase": "Running", **idle}, finding or Finding(Reason.NO_REPORT, told)
         case Follow(Going(report, finding)):
             if report is not None:
                 phase, told = STAGES.get(report.stage, "Running"), report.message

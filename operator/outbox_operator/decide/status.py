@@ -13,6 +13,7 @@ from outbox_operator.decide.autoscaling import Scale
 from outbox_operator.decide.checks import Finding, first_finding
 from outbox_operator.decide.deletion import is_leaving, is_retiring, leaving_finding
 from outbox_operator.decide.rollout import Counts, count_pods, is_done, obstacle, rolled_out
+from outbox_operator.decide.silence import CAUSE
 from outbox_operator.resources.conditions import (
     Condition,
     Judged,
@@ -171,9 +172,11 @@ def _backlog_healthy(relay: OutboxRelay, seen: Seen, now: datetime) -> Judged:
         was = next((c for c in relay.status.conditions if c.type == kind), None)
         if was is not None and is_a_miss(relay, seen, now):
             return kind, was.status, was.reason, was.message
+        ready = [p for p in seen.pods if p.ready and not p.leaving]
+        why = f": {CAUSE}" if ready and not reports else ""
         if since is None:
-            return kind, "Unknown", Reason.NO_REPORT, "no pod has reported yet"
-        message = f"no pod reports; what is shown is as of {since:%Y-%m-%d %H:%M:%S} UTC"
+            return kind, "Unknown", Reason.NO_REPORT, f"no pod has reported yet{why}"
+        message = f"no pod reports; what is shown is as of {since:%Y-%m-%d %H:%M:%S} UTC{why}"
         return kind, "Unknown", Reason.REPORT_STALE, message
     found = figures.unhealthy(relay, backlog, figures.errors_of(reports), relay.status)
     if found:

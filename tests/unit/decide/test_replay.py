@@ -195,7 +195,7 @@ def test_the_engine_is_what_was_asked_for_or_what_the_cluster_has(
         ({}, around(relay=None), "RelayMissing", "no OutboxRelay orders in namespace shop"),
         ({}, around(relay=leaving(REGISTERED)), "RelayMissing", "being deleted"),
         ({}, around(relay=None, relay_invalid=True), "SpecInvalid", "kubectl describe"),
-        ({}, around(relay=outbox_relay()), "RelayUnknown", "begins when its first pod runs"),
+        ({}, around(relay=outbox_relay()), "RelayUnknown", "begins when one is ready"),
         (
             {},
             around(secrets=[Secret("orders-db", None)]),

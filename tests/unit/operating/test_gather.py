@@ -14,6 +14,7 @@ from outbox_operator.cluster.informer import Informers
 from outbox_operator.cluster.kinds import PODS
 from outbox_operator.cluster.reports import Reporters
 from outbox_operator.cluster.secrets import Secrets
+from outbox_operator.cluster.watches import Watches
 from outbox_operator.decide.checks import first_finding
 from outbox_operator.decide.deletion import is_drained, leaving_finding
 from outbox_operator.seen import Seen
@@ -51,7 +52,7 @@ def gathered(*pods: dict[str, Any]) -> Seen:
     async def test() -> Seen:
         async with answering(server) as api:
             reporters = Reporters()
-            informers = Informers(api, (PODS,), (), lambda _: None)
+            informers = Informers(api, (PODS,), (), lambda _: None, Watches(lambda _: None))
             tasks = informers.start()
             try:
                 await informers.synced(None)

@@ -15,6 +15,7 @@ from outbox_operator.cluster.informer import Informers
 from outbox_operator.cluster.kinds import SPARK_APPLICATIONS
 from outbox_operator.cluster.reports import Reporters
 from outbox_operator.cluster.secrets import Secrets
+from outbox_operator.cluster.watches import Watches
 from outbox_operator.resources.replay import OutboxReplay
 from outbox_operator.seen import Secret
 from outbox_operator.seen_replay import ReplaySeen
@@ -37,7 +38,7 @@ def gathered(replay: OutboxReplay, has: Mapping[str, Any]) -> ReplaySeen:
     async def test() -> ReplaySeen:
         async with answering(server) as api:
             reporters = Reporters()
-            informers = Informers(api, (), (), lambda _: None)
+            informers = Informers(api, (), (), lambda _: None, Watches(lambda _: None))
             try:
                 return await ReplayGatherer(api, informers, reporters, Secrets(api, 60)).replay(
                     replay

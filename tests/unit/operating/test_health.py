@@ -1,4 +1,4 @@
-"""/healthz: the truth about what only a restart can cure."""
+"""/healthz: the truth about what only a restart can cure; /readyz: whether it does its work."""
 
 import asyncio
 
@@ -15,11 +15,13 @@ from outbox_operator.worklist import Worklist
 
 def test_the_port_says_what_is_wrong() -> None:
     found: str | None = None
+    ready = (False, "these watches do not work: ...")
 
     async def test() -> None:
-        nonlocal found
-        runner = await serve(Metrics().registry, 0, lambda: found)
-        url = f"http://127.0.0.1:{runner.addresses[0][1]}/healthz"
+        nonlocal found, ready
+        runner = await serve(Metrics().registry, 0, lambda: found, lambda: ready)
+        port = f"http://127.0.0.1:{runner.addresses[0][1]}"
+        url = f"{port}/healthz"
         try:
             async with aiohttp.ClientSession() as session:
                 async with session.get(url) as answer:
@@ -27,6 +29,11 @@ def test_the_port_says_what_is_wrong() -> None:
                 found = "watch pods has ended"
                 async with session.get(url) as answer:
                     assert (answer.status, await answer.text()) == (503, f"{found}\n")
+                async with session.get(f"{port}/readyz") as answer:
+                    assert (answer.status, await answer.text()) == (503, f"{ready[1]}\n")
+                ready = (True, "ready")
+                async with session.get(f"{port}/readyz") as answer:
+                    assert (answer.status, await answer.text()) == (200, "ready\n")
         finally:
             await runner.cleanup()
 

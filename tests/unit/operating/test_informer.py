@@ -16,6 +16,7 @@ from outbox_operator.cluster.api import Api, ApiError, Unreachable
 from outbox_operator.cluster.client import differs
 from outbox_operator.cluster.informer import Informer, Owner
 from outbox_operator.cluster.kinds import CHILDREN, RELAYS, SPARK_APPLICATIONS, Kind
+from outbox_operator.cluster.watches import Watches
 from outbox_operator.program import Operator
 from outbox_operator.settings import OperatorSettings
 
@@ -64,7 +65,7 @@ async def informed(
 ) -> AsyncIterator[tuple[Informer, list[Owner]]]:
     changed: list[Owner] = []
     async with answering(handler) as api:
-        informer = Informer(api, kind, "shop", changed.append)
+        informer = Informer(api, kind, "shop", changed.append, Watches(lambda _: None))
         task = asyncio.create_task(informer.run())
         try:
             yield informer, changed

@@ -41,8 +41,10 @@ class Server:
             body = {"reason": "Forbidden", "message": f"no rights in {namespace}"}
             return web.json_response(body, status=403)
         if "watch" in request.query:
+            response = web.StreamResponse()
+            await response.prepare(request)
             await asyncio.sleep(60)
-        if request.method == "GET" and "labelSelector" in request.query:
+        if request.method == "GET" and {"labelSelector", "limit"} & request.query.keys():
             return web.json_response({"apiVersion": "v1", "metadata": {"resourceVersion": "1"}})
         if request.method == "GET" and "/outboxrelays/" in request.path:
             return web.json_response(relay_in(namespace))
@@ -82,6 +84,13 @@ def test_a_namespace_that_cannot_be_read_keeps_no_other_waiting(
                 await asyncio.sleep(0.7)  # several attempts
                 assert set(server.reported) == {"shop"}
                 assert operator.trouble() is None
+                async with asyncio.timeout(10):
+                    while not operator.readiness()[0]:
+                        await asyncio.sleep(0.01)
+                text = operator.readiness()[1]
+                assert text.startswith("ready in 1 of 2 namespaces")
+                for kind in ("configmaps", "outboxrelays.outbox.dev", "outboxreplays.outbox.dev"):
+                    assert f"namespace gone: {kind}: no rights in gone" in text
                 server.closed.clear()
                 await until_reported("shop", "gone")
             finally:

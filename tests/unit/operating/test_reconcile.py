@@ -21,6 +21,7 @@ from outbox_operator.cluster.informer import Informers
 from outbox_operator.cluster.kinds import RELAYS, Kind
 from outbox_operator.cluster.reports import Reporters
 from outbox_operator.cluster.secrets import Secrets
+from outbox_operator.cluster.watches import Watches
 from outbox_operator.metrics import Metrics
 from outbox_operator.reconcile import Reconciler
 from outbox_operator.reconcile_replay import ReplayReconciler
@@ -61,7 +62,12 @@ async def reconciling(
 ) -> AsyncIterator[Reconciler]:
     async with answering(handler) as api:
         reporters, metrics, settings = Reporters(), Metrics(), OperatorSettings()
-        around = (api, Informers(api, (), (), lambda _: None), reporters, Secrets(api, 60))
+        around = (
+            api,
+            Informers(api, (), (), lambda _: None, Watches(lambda _: None)),
+            reporters,
+            Secrets(api, 60),
+        )
         writer = Writer(api)
         replays = ReplayReconciler(settings, ReplayGatherer(*around), writer, metrics)
         try:

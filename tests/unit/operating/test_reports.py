@@ -21,6 +21,8 @@ class Relay:
     def __init__(self) -> None:
         self.asked = 0
         self.silent = False
+        self.broken = False
+        """A proxy answers in its place."""
         self.port = 0
         self.now = 1000.0
 
@@ -28,6 +30,8 @@ class Relay:
         self.asked += 1
         if self.silent:
             await asyncio.sleep(5)
+        if self.broken:
+            return web.Response(text="upstream connect error", status=503)
         return web.Response(text=report().model_dump_json(by_alias=True))
 
     @asynccontextmanager
@@ -97,5 +101,29 @@ def test_a_pod_that_does_not_listen_yet_is_asked_at_every_look(relay: Relay) -> 
                 assert not await relay.is_heard(reporters)
             relay.port = port
             assert await relay.is_heard(reporters)
+
+    asyncio.run(test())
+
+
+@pytest.mark.parametrize("how", ["refuses", "swallows", "is another"])
+def test_for_how_long_a_pod_has_not_answered_is_known_whatever_the_cause(
+    relay: Relay, how: str
+) -> None:
+    async def test() -> None:
+        async with relay.asking() as reporters:
+            port = relay.port
+            assert await relay.is_heard(reporters)
+            assert reporters.unanswered(POD[0]) == 0
+            relay.silent = how == "swallows"
+            relay.port = 1 if how == "refuses" else port
+            relay.broken = how == "is another"
+            assert not await relay.is_heard(reporters)
+            relay.now += 40
+            assert not await relay.is_heard(reporters)
+            assert reporters.unanswered(POD[0]) == 40
+            relay.silent, relay.broken, relay.port = False, False, port
+            relay.now += FIRST_PAUSE
+            assert await relay.is_heard(reporters)
+            assert reporters.unanswered(POD[0]) == 0
 
     asyncio.run(test())
