@@ -25,7 +25,6 @@ UNTYPED_CONFIG: Any = config
 KINDS = {
     "ServiceAccount": ("v1", "orders-relay"),
     "NetworkPolicy": ("networking.k8s.io/v1", "orders-relay"),
-    "ConfigMap": ("v1", "orders-relay"),
     "Service": ("v1", "orders-relay"),
     "Deployment": ("apps/v1", "orders-relay"),
     "CronJob": ("batch/v1", "orders-reaper"),
@@ -41,10 +40,14 @@ def owners(resources: Resources) -> dict[str, tuple[str, str | None]]:
     """Of each child its uid, and that of its owner."""
     found = {}
     for kind, (version, name) in KINDS.items():
-        body = resources.wait_child(kind, name, version)
-        refs = body["metadata"].get("ownerReferences") or [{"uid": None}]
-        found[kind] = body["metadata"]["uid"], refs[0]["uid"]
-    return found
+        found[kind] = ownership(resources.wait_child(kind, name, version))
+    (config,) = resources.config_maps()
+    return {**found, "ConfigMap": ownership(config)}
+
+
+def ownership(body: dict[str, Any]) -> tuple[str, str | None]:
+    refs = body["metadata"].get("ownerReferences") or [{"uid": None}]
+    return body["metadata"]["uid"], refs[0]["uid"]
 
 
 def test_what_a_deleted_relay_left_behind_belongs_to_the_next_of_its_name(
@@ -157,23 +160,26 @@ def test_a_child_that_is_another_since_it_was_seen_is_neither_changed_nor_made(
 ) -> None:
     resources.relay()
     relay = OutboxRelay.parse(resources.get())
-    changed = relay.model_copy(update={"spec": relay.spec.model_copy(update={"batch_size": 77})})
-    core, name = resources.namespace.kube.core, resources.namespace.name
+    child = the_config_map(relay)
+    name = child["metadata"]["name"]
+    changed = copy.deepcopy(child)
+    changed["metadata"]["labels"]["app.kubernetes.io/part-of"] = "another"
+    core, where = resources.namespace.kube.core, resources.namespace.name
 
     async def work(api: Api) -> None:
         writer = Writer(api)
-        seen = await writer.apply(relay, [the_config_map(relay)], Seen())
-        core.delete_namespaced_config_map("orders-relay", name)
+        seen = await writer.apply(relay, [child], Seen())
+        core.delete_namespaced_config_map(name, where)
         if again:
             core.create_namespaced_config_map(
-                name, {"metadata": {"name": "orders-relay"}, "data": {"mine": "yes"}}
+                where, {"metadata": {"name": name}, "data": {"mine": "yes"}}
             )
         with pytest.raises(ApiError) as refused:
-            await writer.apply(changed, [the_config_map(changed)], seen)
+            await writer.apply(relay, [changed], seen)
         assert refused.value.status == 409
 
     run(resources.namespace.kube, work)
-    found = resources.child("ConfigMap", version="v1")
+    found = resources.child("ConfigMap", name, "v1")
     assert (found or {}).get("data") == ({"mine": "yes"} if again else None)
 
 
