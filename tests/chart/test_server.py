@@ -191,7 +191,9 @@ def test_what_it_deletes_is_what_it_may_delete() -> None:
     """All else goes with its owner."""
     without = outbox_relay(pod={"serviceAccountName": "mine"}, networkPolicy={"enabled": False})
     children = decide_children(without, seen(), OperatorSettings(), 1)
-    before = {(kind, "orders-relay"): {"metadata": {}} for kind in ("ConfigMap", "ServiceAccount")}
+    before: dict[tuple[str, str], Any] = {
+        (kind, "orders-relay"): {"metadata": {}} for kind in ("ConfigMap", "ServiceAccount")
+    }
     around = seen(deployment=deployment(), children=before)
     leftovers = decide_leftovers(without, around, children, 1)
     unwanted = {kind for kind, _ in (*children.unwanted, *leftovers)}
