@@ -34,8 +34,8 @@ FINAL = (
 """Another attempt would meet them again: a person must change something first. A schema that is too
 old is not among them: in an upgrade it is so for a moment, until somebody has migrated it."""
 ROTATED = (WrongPassword, LoginRefused, TlsFailed)
-"""Once we were let in, these tell of credentials or certificates that were changed meanwhile: another attempt is
-given the new ones."""
+"""Once we were let in, these tell of credentials or certificates that were changed meanwhile:
+another attempt is given the new ones."""
 TOLD_TO_STOP = 143
 """As a shell says it of a process that SIGTERM ended."""
 
