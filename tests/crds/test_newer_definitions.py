@@ -29,7 +29,7 @@ def newer(crd: dict[str, Any]) -> dict[str, Any]:
     return made
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def newer_server(server: Kube) -> Iterator[Kube]:
     api = server.dynamic.resources.get(
         api_version="apiextensions.k8s.io/v1", kind="CustomResourceDefinition"
