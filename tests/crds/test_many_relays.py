@@ -58,9 +58,9 @@ class Crowd:
     def _make(self, n: int) -> None:
         body = relay_body(replicas=0, reaper={"schedule": "0 0 1 1 *"})
         self._request("post", self._path(), body=body | {"metadata": {"name": f"relay-{n}"}})
-        merge = {"Content-Type": "application/merge-patch+json"}
+        merge = "application/merge-patch+json"
         edit = {"spec": {"batchSize": 7}}
-        self._request("patch", self._path(n), body=edit, header_params=merge)
+        self._request("patch", self._path(n), body=edit, content_type=merge)
 
     def delete(self) -> None:
         self._request("delete", self._path())
@@ -89,11 +89,11 @@ def owner_of(child: dict[str, Any]) -> str:
 
 def kill(operator: OperatorProcess, times: int, is_time: Callable[[], bool]) -> None:
     for _ in range(times):
-        lives = len(operator.lives)
         deadline = time.monotonic() + 30
         while not is_time():
             assert time.monotonic() < deadline, "it does not work"
             time.sleep(0.05)
+        lives = len(operator.lives)  # now: it may have begun only while we waited
         operator.kill()
         while len(operator.lives) == lives:
             time.sleep(0.02)
