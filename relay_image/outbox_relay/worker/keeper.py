@@ -54,19 +54,16 @@ class Keeper:
     def run(self, until: threading.Event) -> None:
         """Until the workers are done: their claims are renewed while they drain."""
         health = self._context.health
-        try:
-            while not until.is_set():
-                try:
-                    self._round()
-                except StoreError as error:
-                    health.trouble("keeper", error)
-                    self._routing = False
-                    self.close()
-                else:
-                    health.well("keeper")
-                until.wait(self._nap())
-        finally:
-            self.close()  # here, because whoever stops us may have given up waiting for it
+        while not until.is_set():
+            try:
+                self._round()
+            except StoreError as error:
+                health.trouble("keeper", error)
+                self._routing = False
+                self.close()
+            else:
+                health.well("keeper")
+            until.wait(self._nap())
 
     def join(self) -> None:
         """An ordered relay takes part from here on."""

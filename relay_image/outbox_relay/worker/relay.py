@@ -125,9 +125,10 @@ class Relay:
         clean = not any(w.is_alive() for w in workers)
         self._workers_done.set()
         keeper.join(5.0)
-        if clean and not keeper.is_alive():
+        if not keeper.is_alive():
             try:
-                self._keeper.leave()
+                if clean:
+                    self._keeper.leave()
             except OutboxError as error:
                 log.warning("could not let go of our lanes: %s", error)
             self._keeper.close()
