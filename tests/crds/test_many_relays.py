@@ -58,9 +58,8 @@ class Crowd:
     def _make(self, n: int) -> None:
         body = relay_body(replicas=0, reaper={"schedule": "0 0 1 1 *"})
         self._request("post", self._path(), body=body | {"metadata": {"name": f"relay-{n}"}})
-        merge = {"Content-Type": "application/merge-patch+json"}
-        edit = {"spec": {"batchSize": 7}}
-        self._request("patch", self._path(n), body=edit, header_params=merge)
+        edit, merge = {"spec": {"batchSize": 7}}, "application/merge-patch+json"
+        self._request("patch", self._path(n), body=edit, content_type=merge)
 
     def delete(self) -> None:
         self._request("delete", self._path())
@@ -108,9 +107,6 @@ def test_all_converge_and_nothing_is_left_or_written_in_a_loop(
     environ = exports(server.cluster, os.environ)
     with operating(tmp_path / "log", environ, NAMESPACES=namespace.name) as operator:
 
-        def in_the_middle() -> bool:
-            return operator.writes().total() >= STEP * max(1, len(operator.lives))
-
         def is_quiet() -> bool:
             before = operator.writes()
             time.sleep(QUIET_SECONDS)  # which is what is measured
@@ -118,6 +114,12 @@ def test_all_converge_and_nothing_is_left_or_written_in_a_loop(
 
         # Made and edited.
         with crowd.created_and_edited() as making:
+
+            def in_the_middle() -> bool:
+                if making.done():
+                    making.result()  # or its failure
+                return operator.writes().total() >= STEP * max(1, len(operator.lives))
+
             kill(operator, KILLS_WHILE_MADE, in_the_middle)
             making.result()
         namespace.wait(crowd.is_settled, 60, "all of them settled")
