@@ -85,6 +85,10 @@ def stages(instance: Instance) -> list[list[Component]]:
                 kubeconfig=pki / "controllers.kubeconfig",
                 use_service_account_credentials="true",
                 leader_elect="false",  # there is but one
+                # Of each controller. By default the garbage collector takes minutes for the
+                # children of two hundred relays, and tests wait for it.
+                kube_api_qps="200",
+                kube_api_burst="400",
                 root_ca_file=pki / "ca.crt",
                 service_account_private_key_file=pki / "tokens.key",
                 cluster_signing_cert_file=pki / "ca.crt",
