@@ -85,7 +85,8 @@ def stages(instance: Instance) -> list[list[Component]]:
                 kubeconfig=pki / "controllers.kubeconfig",
                 use_service_account_credentials="true",
                 leader_elect="false",  # there is but one
-                # Its garbage collector deletes 20 objects a second unless told otherwise.
+                # Of each controller. By default the garbage collector takes minutes for the
+                # children of two hundred relays, and tests wait for it.
                 kube_api_qps="200",
                 kube_api_burst="400",
                 root_ca_file=pki / "ca.crt",

@@ -176,7 +176,7 @@ def place(server: Kube) -> Iterator[Namespace]:
     server.core.delete_namespace(made.metadata.name)
 
 
-@pytest.mark.parametrize(("kind", "leaf"), FIELDS, ids=map("-".join, FIELDS))
+@pytest.mark.parametrize(("kind", "leaf"), FIELDS, ids=[f"{k}-{leaf}" for k, leaf in FIELDS])
 def test_an_edit_takes_effect_or_is_refused_or_becomes_a_condition(
     server: Kube, place: Namespace, kind: str, leaf: str
 ) -> None:
