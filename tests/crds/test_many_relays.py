@@ -56,7 +56,10 @@ class Crowd:
             yield one.submit(lambda: list(hands.map(self._make, range(MANY))))
 
     def _make(self, n: int) -> None:
-        seldom = {"reaper": {"schedule": "0 0 1 1 *"}, "networkPolicy": {"enabled": False}}
+        seldom: dict[str, Any] = {
+            "reaper": {"schedule": "0 0 1 1 *"},
+            "networkPolicy": {"enabled": False},
+        }
         body = relay_body(replicas=0, **seldom)
         self._request("post", self._path(), body=body | {"metadata": {"name": f"relay-{n}"}})
         edit, merge = {"spec": {"batchSize": 7}}, "application/merge-patch+json"
