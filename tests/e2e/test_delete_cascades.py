@@ -176,3 +176,52 @@ def test_a_policy_that_came_too_late_is_told_while_somebody_else_holds_it(
     shop.wait_gone(GONE)
     assert_kept(shop)
     assert [reason for reason, _ in shop.events()].count("RetirementSkipped") == 1
+
+
+def owners(shop: Shop) -> dict[str, list[str]]:
+    """Of each kind of child that stays, by uid."""
+    found = {}
+    for kind in ("Deployment", "Service", "ServiceAccount", "ConfigMap"):
+        child = shop.child(kind)
+        assert child is not None, kind
+        found[kind] = [owner["uid"] for owner in child["metadata"].get("ownerReferences") or ()]
+    return found
+
+
+@pytest.mark.parametrize("policy", ["Retain", "Delete"])
+def test_a_relay_restored_without_owner_references_has_its_children_back(
+    shop: Shop, policy: str
+) -> None:
+    """As a backup brings it: the resource is another one, and its children are nobody's."""
+    ready(shop, "Retain")  # with `Delete` it would stay until its children are gone
+    pods = shop.relay_pods()
+    shop.delete(cascade="Orphan")
+    shop.namespace.wait(lambda: is_gone(shop), GONE, "the resource is gone")
+    assert set(map(tuple, owners(shop).values())) == {()}
+    shop.apply(deletionPolicy=policy)
+    shop.wait_settled()
+    assert set(map(tuple, owners(shop).values())) == {(shop.resource()["metadata"]["uid"],)}
+    assert shop.relay_pods() == pods
+    shop.finish(shop.emit(100), 60)
+    shop.wait_published(100)
+    assert_kept(shop)
+    shop.delete()
+    shop.wait_gone(GONE)
+    (assert_kept if policy == "Retain" else assert_forgotten)(shop)
+
+
+@pytest.mark.parametrize("policy", ["Retain", "Delete"])
+def test_a_namespace_that_is_deleted_is_not_held_up_and_leaves_the_place(
+    shop: Shop, policy: str
+) -> None:
+    """Nothing new can be made in it, so nobody could make the database forget the relay."""
+    ready(shop, policy)
+    core, name = shop.namespace.kube.core, shop.namespace.name
+    core.delete_namespace(name)
+    shop.namespace.wait(
+        lambda: name not in {n.metadata.name for n in core.list_namespace().items},
+        GONE,
+        "the namespace is gone",
+    )
+    assert pending(shop) == WAITING
+    assert shop.sql("SELECT active FROM outbox.relay") == ["t"]
