@@ -20,12 +20,11 @@ from outbox_operator.settings import OperatorSettings
 
 SPREAD = {"maxSkew": 1, "topologyKey": "zone", "whenUnsatisfiable": "DoNotSchedule"}
 BAD: dict[str, dict[str, Any]] = {
-    "an unknown field of affinity": {"pod": {"affinity": {"nodeAfinity": {}}}},
-    "a constraint twice": {"pod": {"topologySpreadConstraints": [SPREAD, SPREAD]}},
+    "an unknown field of affinity": {"pod": {"affinity": {"nodeAffinity": {"preferred": []}}}},
     "an unknown field of a constraint": {"pod": {"topologySpreadConstraints": [SPREAD | {"x": 1}]}},
-    "an unknown field of egress": {"networkPolicy": {"egress": [{"too": []}]}},
-    "a variable twice": {"pod": {"env": [{"name": "A", "value": "1"}, {"name": "A"}]}},
-    "a pull secret twice": {"pod": {"imagePullSecrets": [{"name": "a"}, {"name": "a"}]}},
+    "an unknown field of egress": {"networkPolicy": {"egress": [{"to": [{"pods": {}}]}]}},
+    "an unknown source of a volume": {"pod": {"volumes": [{"name": "a", "disk": {}}]}},
+    "an unknown field of a security context": {"pod": {"securityContext": {"user": 1}}},
 }
 
 

@@ -99,7 +99,7 @@ def grace(relay: OutboxRelay) -> int:
 
 def spread(relay: OutboxRelay) -> list[Manifest]:
     if given := relay.spec.pod.topology_spread_constraints:
-        return [dict(g) for g in given]
+        return [g.model_dump(mode="json", by_alias=True) for g in given]
     return [
         {
             "maxSkew": 1,

@@ -3,6 +3,7 @@
 from typing import Any
 
 from outbox_operator.children.names import Manifest, owned, selector
+from outbox_operator.children.pod import plain
 from outbox_operator.resources.relay import OutboxRelay
 from outbox_operator.resources.settings import PORT
 
@@ -35,7 +36,7 @@ def build_network_policy(relay: OutboxRelay) -> Manifest:
     egress = relay.spec.network_policy.egress
     if egress is not None:
         spec["policyTypes"] = ["Egress", "Ingress"]
-        spec["egress"] = [DNS, *(dict(rule) for rule in egress)]
+        spec["egress"] = [DNS, *map(plain, egress)]
     return {
         "apiVersion": "networking.k8s.io/v1",
         "kind": "NetworkPolicy",

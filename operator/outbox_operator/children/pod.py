@@ -20,6 +20,7 @@ from outbox_operator.resources.settings import (
     store_variables,
 )
 from outbox_operator.settings import OperatorSettings
+from outbox_relay.contract.values import Settings
 
 USER = 65532
 """Of the images."""
@@ -87,7 +88,12 @@ def store_access(relay: OutboxRelay) -> list[Manifest]:
 
 def environment(pod: PodSettings) -> list[Manifest]:
     """What the resource adds."""
-    return [e.model_dump(mode="json", by_alias=True, exclude_none=True) for e in pod.env]
+    return [plain(variable) for variable in pod.env]
+
+
+def plain(part: Settings) -> Manifest:
+    """As it stands in a manifest."""
+    return part.model_dump(mode="json", by_alias=True, exclude_none=True)
 
 
 def resources(relay: OutboxRelay) -> Manifest:
@@ -155,7 +161,7 @@ def placement(pod: PodSettings) -> Manifest:
             t.model_dump(mode="json", by_alias=True, exclude_none=True) for t in pod.tolerations
         ]
     if pod.affinity:
-        made["affinity"] = dict(pod.affinity)
+        made["affinity"] = plain(pod.affinity)
     if pod.priority_class_name:
         made["priorityClassName"] = pod.priority_class_name
     return made
@@ -193,7 +199,4 @@ def more_volumes(pod: PodSettings) -> list[Manifest]:
 
 
 def more_mounts(pod: PodSettings) -> list[Manifest]:
-    return [
-        mount.model_dump(mode="json", by_alias=True, exclude_none=True)
-        for mount in pod.volume_mounts
-    ]
+    return [plain(mount) for mount in pod.volume_mounts]

@@ -2,7 +2,7 @@
 What a person may say about pods: image, size, place, environment, volumes, security.
 
 Kubernetes' own types where they are small, so that a mistake is told at once; where they are large
-(affinity, topology spread, sources of volumes) they pass through as they are, and the API server
+(the terms of an affinity, sources of volumes) they pass through as they are, and the API server
 judges the pod.
 """
 
@@ -97,6 +97,28 @@ class EnvVar(Settings):
         return self
 
 
+class Affinity(Settings):
+    node_affinity: PlainObject | None = None
+    """Which nodes, as in a pod's spec."""
+    pod_affinity: PlainObject | None = None
+    """Beside which pods."""
+    pod_anti_affinity: PlainObject | None = None
+    """Apart from which pods."""
+
+
+class SpreadConstraint(Settings):
+    """The rest is Kubernetes' own, and passes through as it is."""
+
+    model_config = ConfigDict(extra="allow")
+
+    max_skew: Annotated[int, Field(ge=1)]
+    """By how many pods two places may differ."""
+    topology_key: Annotated[str, Field(min_length=1, max_length=317)]
+    """The label of nodes that makes a place, such as `topology.kubernetes.io/zone`."""
+    when_unsatisfiable: Literal["DoNotSchedule", "ScheduleAnyway"]
+    """What becomes of a pod that would violate it."""
+
+
 class Volume(Settings):
     """The rest is Kubernetes' own, and passes through as it is."""
 
@@ -158,7 +180,7 @@ class PodSettings(Settings):
     """Only nodes with these labels."""
     tolerations: Annotated[tuple[Toleration, ...], Field(max_length=50)] = ()
     """Tainted nodes that are allowed nevertheless."""
-    affinity: PlainObject | None = None
+    affinity: Affinity | None = None
     """As in a pod's spec."""
     env: Annotated[tuple[EnvVar, ...], Field(max_length=100)] = ()
     """More environment variables, such as a proxy's."""
@@ -184,6 +206,16 @@ class PodSettings(Settings):
     privileges, no capabilities, a root file system that is only read."""
 
     @model_validator(mode="after")
+    def none_is_there_twice(self) -> "PodSettings":
+        variables = [variable.name for variable in self.env]
+        secrets = [secret.name for secret in self.image_pull_secrets]
+        if len(variables) > len(set(variables)):
+            raise ValueError("env: two have the same name, rename or remove one")
+        if len(secrets) > len(set(secrets)):
+            raise ValueError("imagePullSecrets: two have the same name, remove one")
+        return self
+
+    @model_validator(mode="after")
     def volumes_fit(self) -> "PodSettings":
         names = [volume.name for volume in self.volumes]
         paths = [mount.mount_path for mount in self.volume_mounts]
@@ -199,5 +231,15 @@ class PodSettings(Settings):
 class RelayPod(PodSettings):
     resources: ResourceRequirements = ResourceRequirements()
     """Of the relay's container. Default: what the operator thinks a relay needs."""
-    topology_spread_constraints: Annotated[tuple[PlainObject, ...], Field(max_length=10)] = ()
+    topology_spread_constraints: Annotated[tuple[SpreadConstraint, ...], Field(max_length=10)] = ()
     """As in a pod's spec. Default: spread over nodes and zones where that is possible."""
+
+    @model_validator(mode="after")
+    def constraints_differ(self) -> "RelayPod":
+        given = [(c.topology_key, c.when_unsatisfiable) for c in self.topology_spread_constraints]
+        if len(given) > len(set(given)):
+            raise ValueError(
+                "topologySpreadConstraints: two have the same topologyKey and whenUnsatisfiable, "
+                "remove one"
+            )
+        return self

@@ -90,10 +90,17 @@ class Reaper(Settings):
     """When a CronJob gives back what dead relays had claimed, if no living one did it before."""
 
 
+class EgressRule(Settings):
+    to: Annotated[tuple[PlainObject, ...], Field(max_length=100)] | None = None
+    """Peers: `ipBlock`, `podSelector`, `namespaceSelector`. Default: everyone."""
+    ports: Annotated[tuple[PlainObject, ...], Field(max_length=100)] | None = None
+    """Ports and protocols. Default: every one."""
+
+
 class NetworkPolicy(Settings):
     enabled: bool = True
     """Make one: into the pods only for metrics and status."""
-    egress: Annotated[tuple[PlainObject, ...], Field(max_length=50)] | None = None
+    egress: Annotated[tuple[EgressRule, ...], Field(max_length=50)] | None = None
     """Where pods may connect to, as in a NetworkPolicy's spec; DNS is always allowed. Default:
     everywhere, because nobody but you knows where database and broker are."""
 

@@ -15,7 +15,13 @@ from pydantic import AwareDatetime, BaseModel
 from pydantic.fields import FieldInfo
 
 from outbox_operator.resources.conditions import Condition
-from outbox_operator.resources.pods import Volume, VolumeMount
+from outbox_operator.resources.pods import (
+    EnvVar,
+    PullSecret,
+    SpreadConstraint,
+    Volume,
+    VolumeMount,
+)
 from outbox_operator.resources.rules import FOR_GOOD, RULES, Rule, length, unchanged
 from outbox_relay.contract.values import DURATION, LONGEST_TEXT, format_duration
 
@@ -37,7 +43,14 @@ BOUNDS = {
     "object": {"max_length": "maxProperties"},
 }
 
-LIST_KEYS: Mapping[Any, str] = {Condition: "type", Volume: "name", VolumeMount: "mountPath"}
+LIST_KEYS: Mapping[Any, list[str]] = {
+    Condition: ["type"],
+    EnvVar: ["name"],
+    PullSecret: ["name"],
+    SpreadConstraint: ["topologyKey", "whenUnsatisfiable"],
+    Volume: ["name"],
+    VolumeMount: ["mountPath"],
+}
 """By what the items of a list are told apart: no two of them have the same."""
 
 
@@ -80,8 +93,8 @@ def type_schema(annotation: Any, metadata: list[Any]) -> Schema:
         return object_schema(annotation)
     if origin is tuple:
         made: Schema = {"type": "array", "items": type_schema(arguments[0], [])}
-        if key := LIST_KEYS.get(arguments[0]):
-            made |= {"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": [key]}
+        if keys := LIST_KEYS.get(arguments[0]):
+            made |= {"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": keys}
     elif isinstance(origin, type) and issubclass(origin, Mapping):
         made = {"type": "object", **values_schema(arguments[1])}
     else:
