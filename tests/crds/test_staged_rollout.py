@@ -28,6 +28,7 @@ def test_an_upgrade_changes_relay_after_relay(
     with operating(namespace, tmp_path / "old", RELAY_IMAGE="relay:1", ROLLOUT_DELAY="1h"):
         for name in NAMES:  # new ones never wait
             resources.wait_reason("Ready", "ScaledToZero", name)
+            resources.wait_reason("Progressing", "AsExpected", name)  # it was rolled out
             assert image(resources, name) == "relay:1"
 
     new = {"RELAY_IMAGE": "relay:2", "ROLLOUT_DELAY": f"{DELAY:g}s"}
@@ -48,3 +49,36 @@ def test_an_upgrade_changes_relay_after_relay(
         at = sorted(operator.wrote("deployments/"))
     assert len(at) == len(left)
     assert all(b - a >= DELAY - 0.5 for a, b in itertools.pairwise(at))
+
+
+def test_repairs_do_not_wait(server: Kube, namespace: Namespace, tmp_path: Path) -> None:
+    resources, names = Resources(namespace), ("one", "two")
+    with operating(namespace, tmp_path / "old", RELAY_IMAGE="relay:1"):
+        for name in names:
+            resources.relay(name)
+        for name in names:
+            resources.wait_reason("Progressing", "AsExpected", name)
+
+    def waiting() -> list[str]:
+        found = {n: resources.condition("Progressing", n).get("reason") for n in names}
+        return [n for n in names if found[n] == "RolloutWaiting"]
+
+    new = {"RELAY_IMAGE": "relay:2", "ROLLOUT_DELAY": "1h"}
+    with operating(namespace, tmp_path / "new", **new):
+        namespace.wait(waiting, 30, "one of them waits")
+        (name,) = waiting()
+        namespace.kube.apps.patch_namespaced_deployment(
+            f"{name}-relay",
+            namespace.name,
+            [
+                {"op": "remove", "path": "/metadata/ownerReferences"},
+                {"op": "add", "path": "/spec/paused", "value": True},
+            ],
+        )
+
+        def is_repaired() -> bool:
+            live = resources.wait_child(name=f"{name}-relay")
+            owned = bool(live["metadata"].get("ownerReferences"))
+            return owned and not live["spec"].get("paused")
+
+        namespace.wait(is_repaired, 20, "it is owned again, and not paused")

@@ -6,10 +6,15 @@ be made again: it needs the ConfigMap and the ServiceAccount that it had. So the
 pod is a new one. Called by `reconcile` with what was seen after the children were written.
 """
 
-from outbox_operator.children.names import child_name
+from outbox_operator.children.names import child_name, service_account_of
 from outbox_operator.decide.children import Children
 from outbox_operator.decide.deletion import is_leaving
-from outbox_operator.decide.rollout import config_in_use, count_pods, is_complete
+from outbox_operator.decide.rollout import (
+    account_in_use,
+    config_in_use,
+    count_pods,
+    is_complete,
+)
 from outbox_operator.resources.relay import OutboxRelay
 from outbox_operator.seen import Body, Seen
 
@@ -33,7 +38,9 @@ def decide_leftovers(
         good = relay.status.rolled_out.config_map if relay.status.rolled_out else None
         return [name for name in unused if name[1] != good][KEPT:]
     account = ("ServiceAccount", child_name(relay, "relay"))
-    return [*unused, *([account] if account in seen.children and account not in wanted else [])]
+    named = {service_account_of(relay), account_in_use(relay, seen)}
+    is_left = is_ours(relay, seen.child(*account)) and account[1] not in named
+    return [*unused, *([account] if is_left and account not in wanted else [])]
 
 
 def _configs(relay: OutboxRelay, seen: Seen) -> list[Name]:
@@ -43,9 +50,17 @@ def _configs(relay: OutboxRelay, seen: Seen) -> list[Name]:
         (kind, name): made
         for (kind, name), made in seen.children.items()
         # The first operators had one of this very name, which they changed.
-        if kind == "ConfigMap" and (name == own or name.startswith(f"{own}-"))
+        if kind == "ConfigMap"
+        and (name == own or name.startswith(f"{own}-"))
+        and is_ours(relay, made)
     }
     return sorted(found, key=lambda name: (_made_at(found[name]), name), reverse=True)
+
+
+def is_ours(relay: OutboxRelay, child: Body | None) -> bool:
+    """We made it, or have adopted it. One that is nobody's may be a person's copy."""
+    owners = (child or {"metadata": {}})["metadata"].get("ownerReferences") or ()
+    return any(owner["uid"] == relay.metadata.uid for owner in owners)
 
 
 def _made_at(child: Body) -> str:

@@ -72,16 +72,21 @@ def count_pods(relay: OutboxRelay, seen: Seen, replicas: int) -> Counts:
 def is_complete(seen: Seen, counts: Counts) -> bool:
     """All is as the spec says. A child that was refused, or that the operator does not write now,
     is still as it was before the change."""
-    is_held = seen.restraint is not None and seen.restraint.holds
-    return counts.complete and not seen.refusals and not is_held
+    withheld = seen.restraint is not None and (
+        seen.restraint.holds or seen.restraint.reason == Reason.ROLLOUT_WAITING
+    )
+    return counts.complete and not seen.refusals and not withheld
 
 
 def rolled_out(relay: OutboxRelay, seen: Seen, counts: Counts) -> RolledOut | None:
     """The last change that reached every pod: this one, or the one that was known before."""
     if not is_complete(seen, counts):
         return relay.status.rolled_out
-    config = config_in_use(relay, seen)
-    return RolledOut(generation=relay.metadata.generation, config_map=config)
+    return RolledOut(
+        generation=relay.metadata.generation,
+        config_map=config_in_use(relay, seen),
+        revision=revision_in_use(relay, seen),
+    )
 
 
 def is_done(relay: OutboxRelay, seen: Seen, counts: Counts, done: RolledOut | None) -> bool:
@@ -94,7 +99,7 @@ def is_done(relay: OutboxRelay, seen: Seen, counts: Counts, done: RolledOut | No
 def obstacle(relay: OutboxRelay, seen: Seen, counts: Counts, now: datetime) -> Finding | None:
     """Why an unfinished change cannot go on without a person. Only what is new counts: what the
     old pods suffer from, and what the Deployment said of them, may be what it corrects."""
-    revision = _revision_of(_deployment(relay, seen) or {})
+    revision = revision_in_use(relay, seen)
     new = [p for p in seen.pods if not p.leaving and revision in (None, p.revision)]
     around = with_(
         seen,
@@ -114,6 +119,19 @@ def config_in_use(relay: OutboxRelay, seen: Seen) -> str | None:
     return next((v["configMap"]["name"] for v in volumes if v["name"] == CONFIG_VOLUME), None)
 
 
+def account_in_use(relay: OutboxRelay, seen: Seen) -> str | None:
+    """Whom the Deployment's next pod is."""
+    spec: Body = _template(_deployment(relay, seen) or {}).get("spec") or {}
+    return spec.get("serviceAccountName")
+
+
+def revision_in_use(relay: OutboxRelay, seen: Seen) -> str | None:
+    """Of the Deployment's next pod. None: an operator that knew no revisions has made it."""
+    metadata: Body = _template(_deployment(relay, seen) or {}).get("metadata") or {}
+    annotations: Body = metadata.get("annotations") or {}
+    return annotations.get(REVISION)
+
+
 def _deployment(relay: OutboxRelay, seen: Seen) -> Body | None:
     return seen.child("Deployment", child_name(relay, "relay"))
 
@@ -121,9 +139,3 @@ def _deployment(relay: OutboxRelay, seen: Seen) -> Body | None:
 def _template(deployment: Body) -> Body:
     found: Body = deployment.get("spec", {}).get("template") or {}
     return found
-
-
-def _revision_of(deployment: Body) -> str | None:
-    """None: an operator that knew no revisions has made it."""
-    annotations: Body = _template(deployment).get("metadata", {}).get("annotations") or {}
-    return annotations.get(REVISION)

@@ -13,8 +13,9 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from outbox_operator.children.deployment import SECRETS_HASH
-from outbox_operator.children.marks import APPLIED, annotation, digest
+from outbox_operator.children.marks import APPLIED, annotation, digest, is_orphan
 from outbox_operator.children.names import Manifest
+from outbox_operator.decide.rollout import revision_in_use
 from outbox_operator.resources.conditions import Reason, RelayCondition
 from outbox_operator.resources.relay import OutboxRelay
 from outbox_operator.seen import Body, Restraint, Seen
@@ -49,14 +50,20 @@ class Turns:
 
 
 def comes_from_the_operator(relay: OutboxRelay, seen: Seen, wanted: Sequence[Manifest]) -> bool:
-    """Whether the pods would change, although neither the resource nor its Secrets did."""
-    status, meta = relay.status, relay.metadata
-    if status.observed_generation != meta.generation or meta.deletion_timestamp is not None:
+    """Whether the pods would change, although neither the resource nor its Secrets did: what there
+    is was once rolled out for this very generation. Otherwise somebody waits for the change, or has
+    changed the Deployment: an edit and a repair go at once."""
+    done, meta = relay.status.rolled_out, relay.metadata
+    if done is None or done.generation != meta.generation or meta.deletion_timestamp is not None:
+        return False
+    if revision_in_use(relay, seen) != done.revision:
         return False
     for child in wanted:
         live = seen.child(child["kind"], child["metadata"]["name"])
         if child["kind"] != STAGED or live is None:
             continue
+        if is_orphan(live) or live["spec"].get("paused"):
+            return False
         same = _replicas(child) == _replicas(live) and _secrets(child) == _secrets(live)
         return same and annotation(live, APPLIED) not in (None, digest(child))
     return False

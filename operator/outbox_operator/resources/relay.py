@@ -159,6 +159,8 @@ class RolledOut(Status):
     """The metadata.generation that was carried out."""
     config_map: str | None = None
     """What its pods read: it stays until another change has reached every pod."""
+    revision: str | None = None
+    """Of the pods: what the annotation outbox.dev/revision of each of them says."""
 
 
 class RelayStatus(Status):

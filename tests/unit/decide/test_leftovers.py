@@ -1,5 +1,6 @@
 """What a relay had before a change stays as long as a pod may need it, and no longer."""
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -9,12 +10,14 @@ from fixtures.made_seen import CONFIG_NOW, deployment, leaving, seen
 from outbox_operator.children.config_map import build_config_map
 from outbox_operator.decide.children import decide_children
 from outbox_operator.decide.leftovers import KEPT, decide_leftovers
+from outbox_operator.resources.conditions import Reason
 from outbox_operator.resources.relay import OutboxRelay, RelayStatus, RolledOut
-from outbox_operator.seen import Refusal, Seen
+from outbox_operator.seen import Refusal, Restraint, Seen
 from outbox_operator.settings import OperatorSettings
 
 ACCOUNT = ("ServiceAccount", "orders-relay")
 NOT_OURS = outbox_relay(pod={"serviceAccountName": "mine"})
+OWNED = [{"uid": NOT_OURS.metadata.uid}]
 COMPLETE = deployment(2)
 UNFINISHED = {
     "no new pod yet": deployment(2, updated=0),
@@ -28,12 +31,15 @@ UNFINISHED = {
 
 def made(name: str, minute: int = 0) -> dict[tuple[str, str], Any]:
     at = f"2026-03-01T12:{minute:02d}:00Z"
-    return {("ConfigMap", name): {"metadata": {"name": name, "creationTimestamp": at}}}
+    meta = {"name": name, "creationTimestamp": at, "ownerReferences": OWNED}
+    return {("ConfigMap", name): {"metadata": meta}}
 
 
 def around(live: dict[str, Any] | None, *configs: str, **given: Any) -> Seen:
     """With ConfigMaps, made one after another, and an account."""
-    children = {ACCOUNT: {"metadata": {"name": "orders-relay"}}}
+    children: dict[tuple[str, str], Any] = {
+        ACCOUNT: {"metadata": {"name": "orders-relay", "ownerReferences": OWNED}}
+    }
     for minute, name in enumerate(configs):
         children |= made(name, minute)
     return seen(deployment=live, children=children, **given)
@@ -110,3 +116,27 @@ def test_of_many_bad_changes_only_the_last_stay_and_what_worked_and_what_pods_ha
 def test_nothing_is_taken_from_one_that_is_being_deleted() -> None:
     going = leaving(NOT_OURS, "other/one")
     assert removed(around(COMPLETE, CONFIG_NOW, "orders-relay-old"), going) == set()
+
+
+def test_an_account_that_the_spec_names_stays_though_it_is_ours() -> None:
+    named = outbox_relay(pod={"serviceAccountName": "orders-relay"})
+    assert removed(around(COMPLETE, current(named)), named) == set()
+
+
+def test_an_account_that_the_next_pod_is_stays() -> None:
+    live = deployment(2)
+    live["spec"]["template"]["spec"]["serviceAccountName"] = "orders-relay"
+    assert removed(around(live, current())) == set()
+
+
+def test_what_nobody_owns_may_be_a_persons_copy_and_stays() -> None:
+    where = around(COMPLETE, "orders-relay-backup", current())
+    del where.children["ConfigMap", "orders-relay-backup"]["metadata"]["ownerReferences"]
+    assert removed(where) == {"ServiceAccount"}
+
+
+@pytest.mark.parametrize("reason", [Reason.ROLLOUT_WAITING, Reason.FORBIDDEN])
+def test_while_the_change_is_not_written_all_stays(reason: Reason) -> None:
+    held = Restraint("Progressing", "True", reason, "", holds=reason == Reason.FORBIDDEN)
+    where = replace(around(COMPLETE, "orders-relay-old", current()), restraint=held)
+    assert removed(where) == set()

@@ -10,17 +10,25 @@ from fixtures.made_resources import outbox_relay
 from fixtures.made_seen import NOW, seen
 from outbox_operator.children.marks import stamped
 from outbox_operator.decide.children import decide_children
+from outbox_operator.decide.rollout import revision_in_use
 from outbox_operator.decide.staging import Turns, comes_from_the_operator, without_staged
-from outbox_operator.resources.relay import OutboxRelay, RelayStatus
+from outbox_operator.resources.relay import OutboxRelay, RelayStatus, RolledOut
 from outbox_operator.seen import Secret, Seen
 from outbox_operator.settings import OperatorSettings
 
 OLD, NEW = OperatorSettings(relay_image="relay:1"), OperatorSettings(relay_image="relay:2")
-OBSERVED = RelayStatus(observed_generation=1)
 
 
-def relay(status: RelayStatus = OBSERVED, **spec: Any) -> OutboxRelay:
-    return outbox_relay(**spec).model_copy(update={"status": status})
+def relay(generation: int = 1, revision: str | None = None, **spec: Any) -> OutboxRelay:
+    """Whose pods were rolled out, by the old operator."""
+    plain = outbox_relay(**spec)
+    done = RolledOut(generation=generation, revision=revision or revision_of(plain))
+    status = RelayStatus(observed_generation=1, rolled_out=done)
+    return plain.model_copy(update={"status": status})
+
+
+def revision_of(of: OutboxRelay) -> str | None:
+    return revision_in_use(of, made(of))
 
 
 def made(of: OutboxRelay, by: OperatorSettings = OLD, replicas: int = 1) -> Seen:
@@ -42,11 +50,27 @@ def test_nothing_that_changed_waits_for_nothing() -> None:
 
 
 def test_a_new_relay_does_not_wait() -> None:
-    assert not waits(relay(RelayStatus()), seen())
+    assert not waits(outbox_relay(), seen())
 
 
-def test_an_edit_does_not_wait() -> None:
-    assert not waits(relay(RelayStatus(observed_generation=0)), made(relay()))
+def test_an_edit_does_not_wait_also_if_it_was_observed_and_refused() -> None:
+    assert not waits(relay(generation=0), made(relay()))
+
+
+def test_what_was_undone_is_repaired_at_once() -> None:
+    """`kubectl rollout undo`: its pods are of another revision than was rolled out."""
+    assert not waits(relay(revision="another"), made(relay()))
+
+
+@pytest.mark.parametrize("what", ["orphaned", "paused"])
+def test_an_orphan_and_a_paused_rollout_do_not_wait(what: str) -> None:
+    around = made(relay())
+    live = around.children["Deployment", "orders-relay"]
+    if what == "paused":
+        live["spec"]["paused"] = True
+    else:
+        del live["metadata"]["ownerReferences"]
+    assert not waits(relay(), around)
 
 
 def test_a_changed_secret_does_not_wait() -> None:
