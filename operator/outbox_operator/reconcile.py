@@ -6,6 +6,7 @@ Called by the worklist for one resource at a time. Between two looks it remember
 work or damps: after a restart of the operator everything is found again in the cluster.
 """
 
+import contextlib
 import logging
 import time
 from dataclasses import dataclass, field, replace
@@ -26,6 +27,7 @@ from outbox_operator.decide.deletion import (
     is_leaving,
     is_retiring,
 )
+from outbox_operator.decide.forbidden import without_forbidden
 from outbox_operator.decide.leftovers import decide_leftovers
 from outbox_operator.decide.notices import Notice, Told, decide_notices
 from outbox_operator.decide.reaping import reaper_rests
@@ -36,7 +38,7 @@ from outbox_operator.decide.staging import (
     what_waits,
     without_staged,
 )
-from outbox_operator.decide.status import decide_invalid, decide_status
+from outbox_operator.decide.status import decide_hindered, decide_invalid, decide_status
 from outbox_operator.holding import Holder, without_spec
 from outbox_operator.ignoring import Ignoring
 from outbox_operator.metrics import Metrics
@@ -139,6 +141,8 @@ class Reconciler:
             if error.is_absence:
                 self._gone(key, body)
                 return None
+            if error.status == 403 and kind == RELAYS.name:
+                await self._hindered(body, error)
             self._complain(
                 key, str(error), logging.INFO if outcome == "outdated" else logging.WARNING
             )
@@ -156,6 +160,17 @@ class Reconciler:
             raise
         finally:
             self._metrics.looked(kind, outcome, time.monotonic() - start)
+
+    async def _hindered(self, body: Body, error: ApiError) -> None:
+        """The log alone would not be seen by those whose relay it is."""
+        body = self._writer.latest(body)
+        before = RelayStatus.model_validate(body.get("status") or {})
+        generation = body["metadata"].get("generation", 0)
+        status = decide_hindered(before, generation, str(error), datetime.now(UTC))
+        with contextlib.suppress(ApiError, Unreachable):  # it may be this very right
+            await self._writer.report(
+                RELAYS, without_spec(body), status.written(), body.get("status") or {}
+            )
 
     def _gone(self, key: Key, body: Body) -> None:
         """Kopf does not tell of what was deleted while it could not watch; it does tell of another
@@ -190,6 +205,8 @@ class Reconciler:
         relay = await self._holder.hold(relay)
         seen = await self._gatherer.relay(relay)
         restraint = self._restrainer.restraint(relay, seen, now)
+        if restraint is not None and restraint.reason == Reason.FORBIDDEN and is_leaving(relay):
+            relay, restraint = without_forbidden(relay), None
         seen = replace(seen, restraint=restraint)
         replicas, scaled = self._replicas(relay, seen, remembered, now)
         children = self._children(relay, seen, remembered, replicas, now)
@@ -222,8 +239,8 @@ class Reconciler:
             await self._gatherer.confirm(RELAYS, relay)
         seen = await self._writer.apply(relay, children.wanted, seen)
         leftovers = decide_leftovers(relay, seen, children, replicas)
-        await self._writer.remove(relay, [*children.unwanted, *leftovers], seen)
-        return seen
+        kept = await self._writer.remove(relay, [*children.unwanted, *leftovers], seen)
+        return replace(seen, refusals=[*seen.refusals, *kept])
 
     def _staged(
         self, key: Key, relay: OutboxRelay, children: Children, seen: Seen, now: datetime
@@ -342,6 +359,7 @@ def as_far_as_done(relay: OutboxRelay, status: RelayStatus, restraint: Restraint
         return status.model_copy(update={"observed_generation": before.observed_generation})
     if restraint.reason != Reason.OTHER_OPERATOR:
         return status
+    status = status.model_copy(update={"observed_generation": before.observed_generation})
     was = {c.type: c for c in before.conditions if c.type in OF_A_CHANGE}
     return status.model_copy(
         update={"conditions": tuple(was.get(c.type, c) for c in status.conditions)}

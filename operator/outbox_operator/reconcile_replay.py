@@ -123,7 +123,8 @@ class ReplayReconciler:
         self, replay: OutboxReplay, children: ReplayChildren, seen: ReplaySeen
     ) -> ReplaySeen:
         seen = await self._writer.apply(replay, children.wanted, seen)
-        await self._writer.remove(replay, children.unwanted, seen)
+        kept = await self._writer.remove(replay, children.unwanted, seen)
+        seen = replace(seen, refusals=[*seen.refusals, *kept])
         if children.attempt is not None and not seen.refusals:
             refusal = await self._writer.create(replay, children.attempt)
             seen = replace(seen, refusals=[refusal] if refusal else [])

@@ -196,3 +196,25 @@ def test_a_resource_that_is_another_since_it_was_seen_is_not_held(resources: Res
 
     run(resources.namespace.kube, work)
     assert "finalizers" not in resources.get()["metadata"]
+
+
+def test_a_copy_that_a_person_made_is_never_removed(resources: Resources, tmp_path: Path) -> None:
+    """With all our marks, but it belongs to nobody."""
+    with operating(resources.namespace, tmp_path / "log") as operator:
+        resources.relay()
+        resources.wait_reason("Progressing", "AsExpected")
+        (config,) = resources.config_maps()
+        meta = {name: config["metadata"][name] for name in ("labels", "annotations")}
+        copied = {"metadata": {"name": "orders-relay-backup", **meta}, "data": {"mine": "yes"}}
+        resources.namespace.apply({"apiVersion": "v1", "kind": "ConfigMap", **copied})
+        resources.patch({"spec": {"batchSize": 77}})  # so that another one is removed
+        resources.namespace.wait(
+            lambda: config["metadata"]["name"] not in names_of(resources), 30, "the old one is gone"
+        )
+        looks = operator.looks()
+        resources.namespace.wait(lambda: operator.looks() >= looks + 2, 30, "it has looked")
+    assert "orders-relay-backup" in names_of(resources)
+
+
+def names_of(resources: Resources) -> set[str]:
+    return {config["metadata"]["name"] for config in resources.config_maps()}

@@ -198,9 +198,10 @@ priorityClassName: {{ . }}
 {{ join " && " $tests }}
 {{- end }}
 
-{{- /* Whether it is absent or empty, as it is where a default says so. Of spec.pod: all that is in it. */ -}}
+{{- /* Whether it is absent or empty, as it is where a default says so. Of spec.pod: all that is in it,
+where an empty security context means none, which is more than the default allows. */ -}}
 {{- define "outbox.unset" -}}
 {{- $whole := printf "%s.%s" (index . 0) (index . 1) -}}
-{{- $empty := ternary (printf "%s.all(name, size(%s[name]) == 0)" $whole $whole) (printf "size(%s) == 0" $whole) (eq (index . 1) "pod") -}}
+{{- $empty := ternary (printf "%s.all(name, !name.endsWith('ecurityContext') && size(%s[name]) == 0)" $whole $whole) (printf "size(%s) == 0" $whole) (eq (index . 1) "pod") -}}
 !({{ include "outbox.present" . }}) || {{ $empty }}
 {{- end }}

@@ -33,7 +33,11 @@ Around = TypeVar("Around", bound=Surroundings)
 log = logging.getLogger("outbox.operator")
 
 COMPONENT = "outbox-operator"
-NOT_ITS_FAULT = ("failed to create typed patch object", "failed calling webhook")
+NOT_ITS_FAULT = (
+    "failed to create typed patch object",
+    "failed calling webhook",
+    "denied the request",  # by a webhook that failed itself
+)
 """In what the API server says with the status 500. Newer ones may answer the first with 400:
 kubernetes/kubernetes#139253."""
 OLDER = "waiting until an older one is gone"
@@ -155,14 +159,23 @@ class Writer:
 
     async def remove(
         self, resource: Resource, unwanted: Iterable[tuple[str, str]], seen: Surroundings
-    ) -> None:
+    ) -> list[Refusal]:
+        """Those that the API server did not let us remove."""
+        refusals: list[Refusal] = []
         for kind, name in unwanted:
             live = seen.child(kind, name)
             if live is None or "deletionTimestamp" in live["metadata"]:
                 continue
             path = CHILDREN[kind].path(resource.metadata.namespace, name)
-            await self._api.delete(path, live["metadata"]["uid"])
+            try:
+                await self._api.delete(path, live["metadata"]["uid"])
+            except ApiError as error:
+                if error.status == 409:  # it is another one by now
+                    raise
+                refusals.append(refusal_of(kind, name, error, "it cannot be removed: "))
+                continue
             log.info("removed %s %s", kind, name, extra={"happening": "apply", **_names(resource)})
+        return refusals
 
     def forget(self, uid: str) -> None:
         """A resource that is gone."""
@@ -234,12 +247,12 @@ class Writer:
             log.warning("cannot write an Event: %s", error, extra=_names(resource))
 
 
-def refusal_of(kind: str, name: str, error: ApiError) -> Refusal:
+def refusal_of(kind: str, name: str, error: ApiError, prefix: str = "") -> Refusal:
     """Unless it is the server that is not well: that is tried again."""
     if error.status == 429 or (error.status >= 500 and not is_about_the_child(error)):
         raise error
     leaving = "NamespaceTerminating" in error.causes
-    return Refusal(kind, name, refusal_text(str(error)), leaving=leaving)
+    return Refusal(kind, name, prefix + refusal_text(str(error)), leaving=leaving)
 
 
 def is_another_now(error: ApiError) -> bool:

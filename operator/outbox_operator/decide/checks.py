@@ -81,7 +81,7 @@ def a_child_is_refused(resource: Resource, seen: Surroundings) -> Finding | None
     for refusal in seen.refusals:
         return Finding(
             Reason.PODS_NOT_CREATED,
-            f"the API server does not take the {refusal.kind} {refusal.name}: {refusal.message}. "
+            f"the API server refuses the {refusal.kind} {refusal.name}: {refusal.message}. "
             "Correct what it names, in the spec or in the cluster; it is tried again",
         )
     return None

@@ -27,12 +27,13 @@ FIELDS: dict[str, tuple[str, ...]] = {
 
 
 def forbidden_fields(spec: Mapping[str, Any], names: Iterable[str]) -> list[str]:
-    """Those that are set, as people write them. What is empty says nothing, as it was left out."""
+    """Those that differ from their default, as people write them. An empty security context does:
+    it means none."""
     wanted = [path for name in names for path in FIELDS[name]]
-    found = {f"spec.{path}": value for path in wanted if (value := _at(spec, path))}
-    if whole := found.pop("spec.pod", None):
-        found |= {f"spec.pod.{name}": value for name, value in whole.items() if value}
-    return sorted(found)
+    found = {path for path in wanted if _at(spec, path) is not None}
+    if "pod" in found:
+        found = (found - {"pod"}) | {f"pod.{name}" for name in spec["pod"]}
+    return sorted(f"spec.{path}" for path in found)
 
 
 def _at(spec: Mapping[str, Any], path: str) -> Any:
@@ -61,4 +62,12 @@ def what_is_forbidden(
         Reason.FORBIDDEN,
         f"{' and '.join(found)} may not be set here: {cure}, or ask whoever installed the operator "
         f"to allow it (the chart's {value}). What runs goes on; nothing new is made",
+    )
+
+
+def without_forbidden(relay: OutboxRelay) -> OutboxRelay:
+    """One that is being deleted, as the operator would make its pods: what is forbidden must not
+    run, and yet the database must forget the relay."""
+    return relay.model_copy(
+        update={"spec": relay.spec.model_copy(update={"pod": type(relay.spec.pod)()})}
     )

@@ -15,6 +15,7 @@ TOOLS = {
     "kustomize.toolkit.fluxcd.io/": "Flux",
     "helm.toolkit.fluxcd.io/": "Flux",
     "meta.helm.sh/release-name": "Helm",
+    "kapp.k14s.io/app": "kapp",
 }
 """By label or annotation, or how it begins. app.kubernetes.io/instance is none of them: people set
 it, too."""

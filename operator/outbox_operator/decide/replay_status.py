@@ -33,9 +33,16 @@ from outbox_operator.seen import Refusal, Restraint, Surroundings
 from outbox_relay.contract.reasons import Reason as DriverReason
 from outbox_relay.contract.replay import ReplayReport
 
-PASSING = frozenset({Reason.RELAY_MISSING, DriverReason.RELAY_UNKNOWN, Reason.PODS_NOT_SCHEDULED})
+PASSING = frozenset(
+    {
+        Reason.RELAY_MISSING,
+        DriverReason.RELAY_UNKNOWN,
+        Reason.PODS_NOT_SCHEDULED,
+        Reason.RECONCILE_PAUSED,
+    }
+)
 """What often ends without a person: the relay was made together with the replay, and has to start;
-an autoscaler adds a node."""
+an autoscaler adds a node. And what somebody asked for."""
 STAGES: dict[str, Phase] = {"Starting": "Planning", "Planning": "Planning", "Running": "Running"}
 """Of the driver, as phases."""
 NEARLY = timedelta(seconds=10)

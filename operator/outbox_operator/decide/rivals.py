@@ -8,6 +8,7 @@ and shows the same words: so neither overwrites what the other reports. What a p
 its writes is a guess: after a restart it takes over once more, and the same follows.
 """
 
+import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
@@ -35,6 +36,9 @@ class Rivalry:
     """Nothing is written before."""
     forgotten: datetime | None = None
     """Writes of ours before that count no more."""
+    suspected: datetime | None = None
+    """When a single child bore another's mark: `kubectl rollout undo`, or a manifest that a person
+    saved, brings back an old one. Whoever is alive does it again."""
 
     def rests(self, now: datetime) -> bool:
         return self.rests_until is not None and now < self.rests_until
@@ -59,16 +63,19 @@ def judge_rivals(
         and (before.forgotten is None or mine.at > before.forgotten)
         and is_newer(body, mine)
     ]
-    for other, soon in undone:
-        if soon and other is not None:
-            return Rivalry(words(identity, other), now, now + RESTS, now)
+    signs = [other for other, soon in undone if soon and other is not None]
+    suspected = before.suspected is not None and now - before.suspected < RESTS
+    if signs and (suspected or before.message is not None or len(signs) > 1):
+        return Rivalry(words(identity, signs[0]), now, now + RESTS, now)
+    if signs:
+        before = replace(before, suspected=now)
     if before.message is None:
         said = next((c.message for c in reported if is_about(c, identity)), None)
         return replace(before, message=said, sign=now if said else None)
     if undone:
         return replace(before, sign=now)
     if before.sign is None or now - before.sign >= SHOWN:
-        return Rivalry()
+        return Rivalry(suspected=before.suspected)
     return before
 
 
@@ -79,7 +86,8 @@ def is_newer(body: Body, mine: Written) -> bool:
 
 
 def is_about(condition: Condition, identity: str) -> bool:
-    return condition.reason == Reason.OTHER_OPERATOR and identity in condition.message
+    named = re.split(r"[ ,]+", condition.message)
+    return condition.reason == Reason.OTHER_OPERATOR and identity in named
 
 
 def words(one: str, other: str) -> str:

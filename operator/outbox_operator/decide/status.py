@@ -210,6 +210,19 @@ def _paused(relay: OutboxRelay) -> Judged:
     return RelayCondition.PAUSED, "False", Reason.NOT_PAUSED, ""
 
 
+def decide_hindered(before: RelayStatus, generation: int, why: str, now: datetime) -> RelayStatus:
+    """Of one that the operator may not look after. Nothing is judged, so all else stays."""
+    message = (
+        f"the operator lacks a right: {why}. Give it, as the chart's roles do (rbac.create=true); "
+        "it is tried again, and what runs goes on"
+    )
+    finding = Finding(Reason.RIGHT_MISSING, message)
+    judged = [(RelayCondition.DEGRADED, "True", finding.reason, message), *_change(None, finding)]
+    made = as_conditions(judged, before.conditions, generation, now)
+    kept = [c for c in before.conditions if c.type not in {m.type for m in made}]
+    return before.model_copy(update={"conditions": (*made, *kept)})
+
+
 def decide_invalid(
     relay_status: RelayStatus, generation: int, why: str, now: datetime
 ) -> RelayStatus:

@@ -5,6 +5,7 @@ Written by the operator alone; `decide` judges, here is only the vocabulary. Peo
 on types and reasons (`kubectl wait --for=condition=Ready`): they are added, never renamed.
 """
 
+import re
 from collections.abc import Iterable
 from datetime import datetime
 from enum import StrEnum
@@ -75,6 +76,7 @@ class Reason(StrEnum):
     SECRET_MISSING = "SecretMissing"  # noqa: S105 - the word for it, not one
     SECRET_MALFORMED = "SecretMalformed"  # noqa: S105
     NAME_TAKEN = "NameTaken"
+    RIGHT_MISSING = "RightMissing"
     FORBIDDEN = "Forbidden"
     # The cluster.
     PODS_NOT_READY = "PodsNotReady"
@@ -83,6 +85,7 @@ class Reason(StrEnum):
     PODS_NOT_SCHEDULED = "PodsNotScheduled"
     PODS_NOT_SET_UP = "PodsNotSetUp"
     PODS_CRASHING = "PodsCrashing"
+    UNRECOGNISED = "Unrecognised"
     ROLLOUT_STUCK = "RolloutStuck"
     RETIREMENT_FAILED = "RetirementFailed"
     RETIREMENT_SKIPPED = "RetirementSkipped"
@@ -114,6 +117,10 @@ class Reason(StrEnum):
     TOO_MANY_EVENTS = "TooManyEvents"
     SELECTION_INVALID = "SelectionInvalid"
     BACKOFF_LIMIT_EXCEEDED = "BackoffLimitExceeded"
+
+
+REASON = re.compile(r"[A-Za-z]([A-Za-z0-9_,:]{0,1022}[A-Za-z0-9_])?")
+"""As Kubernetes wants it; a pod may report anything, and would stop all that is reported of it."""
 
 
 class Condition(Status):
@@ -148,7 +155,7 @@ def as_conditions(
             {
                 "type": kind,
                 "status": status,
-                "reason": reason,
+                "reason": reason if REASON.fullmatch(reason) else Reason.UNRECOGNISED,
                 "message": condition_text(message),
                 "observed_generation": generation,
                 "last_transition_time": now.replace(microsecond=0),

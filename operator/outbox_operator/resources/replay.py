@@ -5,10 +5,11 @@ Its spec never changes once it is made, but for `suspend`: what was audited is w
 events it is about is said in `selection`.
 """
 
+import re
 from collections.abc import Mapping
 from typing import Annotated, Literal
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from outbox_operator.resources.conditions import Condition
 from outbox_operator.resources.objects import (
@@ -26,6 +27,17 @@ from outbox_relay.contract.values import Settings, Time
 
 REQUESTED_BY = "outbox.dev/requested-by"
 """An annotation: who asks for it. Kubernetes does not keep who made a resource."""
+
+POD_KEYS = (
+    r"^spark\.(executorEnv\.|kubernetes\.(container\.image|driverEnv\.|authenticate\.|namespace|"
+    r"(driver|executor)\.(container\.image|volumes\.|secrets\.|secretKeyRef\.|podTemplate|"
+    r"serviceAccount)))"
+)
+"""Settings of Spark by which pods would be something else than `pod` says."""
+POD_KEYS_TOLD = (
+    "sparkConf: images, accounts, variables, volumes, secrets and templates of pods are not set "
+    "there: use spec.pod"
+)
 
 SparkMemory = Annotated[str, Field(max_length=10, pattern=r"^[1-9][0-9]*(Mi|Gi)$")]
 
@@ -65,13 +77,20 @@ class ReplaySpec(ReplayRequest):
     executor: Executors = Executors()
     """The pods that do the work."""
     spark_conf: Annotated[Mapping[str, str], Field(max_length=100)] = Field(default_factory=dict)
-    """More settings of Spark, such as where its event log goes. What the operator sets wins."""
+    """More settings of Spark, such as where its event log goes. What the operator sets wins; what
+    `pod` is for (images, accounts, variables, volumes, secrets, templates) is refused here."""
     pod: PodSettings = PodSettings()
     """Image, place and environment of driver and executors."""
     backoff_limit: Annotated[int, Field(ge=0, le=100)] = 3
     """How often a failed attempt is followed by another, which goes on where it ended."""
     ttl_seconds_after_finished: Annotated[int, Field(ge=0)] | None = None
     """When the resource is deleted after its end. Default: never; the audit stays in any case."""
+
+    @model_validator(mode="after")
+    def spark_conf_is_sparks(self) -> "ReplaySpec":
+        if any(re.search(POD_KEYS, key) for key in self.spark_conf):
+            raise ValueError(POD_KEYS_TOLD)
+        return self
 
 
 Phase = Literal["Pending", "Planning", "Running", "Suspended", "Succeeded", "Failed", "Cancelled"]

@@ -34,7 +34,7 @@ from outbox_operator.resources.relay import (
     RelaySpec,
     StoreTls,
 )
-from outbox_operator.resources.replay import ReplaySpec
+from outbox_operator.resources.replay import POD_KEYS, POD_KEYS_TOLD, ReplaySpec
 from outbox_relay.contract.librdkafka import BY_KEY, REFUSED
 from outbox_relay.contract.selection import Range, Selection
 from outbox_relay.contract.settings import Polling, RetryPolicy
@@ -241,6 +241,10 @@ RULES: Mapping[type[BaseModel], tuple[Rule, ...]] = {
             "!has(self.select.published) && !has(self.select.errorMatches))",
             "Backfill takes events that the relay never had, so they have no state: remove "
             "select.states, select.published and select.errorMatches",
+        ),
+        Rule(
+            f"!has(self.sparkConf) || self.sparkConf.all(key, !key.matches(r'{POD_KEYS}'))",
+            POD_KEYS_TOLD,
         ),
     ),
 }

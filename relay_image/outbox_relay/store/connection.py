@@ -135,17 +135,22 @@ def connect(
     return conn
 
 
-TLS = ("sslmode", "sslrootcert", "sslcert", "sslkey", "sslpassword", "requiressl")
+TLS = ("sslmode", "sslrootcert", "sslcert", "sslkey")
+"""What the operator says by libpq's variables: PGSSLMODE, and so on."""
+NOT_FROM_A_DSN = (*TLS, "sslpassword", "requiressl", "service")
 
 
 def with_tls_of_the_pod(dsn: str) -> str:
     """Without what it says about TLS, where OUTBOX_DSN_TLS=ignore: then libpq's own variables
     (PGSSLMODE ...) count alone. The operator sets them as a resource says. A DSN comes from a
-    Secret that others may write, and its sslmode=require would win over verify-full."""
+    Secret that others may write, and its sslmode=require would win over verify-full. They are
+    named here, because a service file (PGSERVICE) would win over variables, too."""
     if os.environ.get("OUTBOX_DSN_TLS") != "ignore":
         return dsn
+    given = {name: os.environ.get(f"PG{name.upper()}") for name in TLS}
     parts = conninfo_to_dict(dsn)
-    return make_conninfo("", **{name: parts[name] for name in parts if name not in TLS})
+    kept = {name: parts[name] for name in parts if name not in NOT_FROM_A_DSN}
+    return make_conninfo("", **kept, **{name: value for name, value in given.items() if value})
 
 
 def refuse_malformed(dsn: str) -> None:

@@ -6,7 +6,8 @@ import pytest
 
 from fixtures.made_resources import outbox_relay, outbox_replay
 from fixtures.made_seen import NOW, deployment, pod, retiring, seen
-from outbox_operator.decide.forbidden import FIELDS, what_is_forbidden
+from outbox_operator.decide.children import decide_children
+from outbox_operator.decide.forbidden import FIELDS, what_is_forbidden, without_forbidden
 from outbox_operator.decide.status import decide_status
 from outbox_operator.resources.relay import OutboxRelay
 from outbox_operator.resources.replay import OutboxReplay
@@ -22,6 +23,12 @@ ENV = {"env": [{"name": "A", "value": "1"}]}
         (outbox_relay(pod={"serviceAccountName": "x"}), "serviceAccountName", "serviceAccountName"),
         (outbox_relay(pod=ENV), "env", "spec.pod.env"),
         (outbox_relay(pod={"nodeSelector": {"a": "b"}}), "podSettings", "spec.pod.nodeSelector"),
+        (outbox_relay(pod={"securityContext": {}}), "podSettings", "spec.pod.securityContext"),
+        (
+            outbox_relay(pod={"containerSecurityContext": {}}),
+            "podSettings",
+            "spec.pod.containerSecurityContext",
+        ),
         (outbox_replay(pod={"image": "mine:1"}), "image", "spec.pod.image"),
         (outbox_replay(sparkConf={"spark.a": "b"}), "sparkConf", "spec.sparkConf"),
     ],
@@ -64,3 +71,15 @@ def test_the_lists_are_given_with_commas() -> None:
     )
     assert settings.relay_forbid == ("image", "env")
     assert settings.replay_forbid == ()
+
+
+def test_one_that_is_deleted_goes_with_pods_of_the_operators_own() -> None:
+    relay = without_forbidden(retiring(pod={"image": "x", "env": ENV["env"]}))
+    settings = OperatorSettings(relay_forbid=("podSettings",), relay_image="ours:1")
+    assert what_is_forbidden(relay, settings) is None
+    (job,) = [
+        child
+        for child in decide_children(relay, seen(), settings, 0).wanted
+        if child["kind"] == "Job"
+    ]
+    assert job["spec"]["template"]["spec"]["containers"][0]["image"] == "ours:1"

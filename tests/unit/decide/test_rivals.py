@@ -18,16 +18,18 @@ from outbox_operator.seen import Written
 
 ME, OTHER = "a/outbox", "b/outbox"
 KEY = ("ConfigMap", "orders-relay")
+ALSO = ("Service", "orders-relay")
 SECOND = timedelta(seconds=1)
 
 
 def child(identity: str | None, version: str = "2") -> dict[tuple[str, str], Any]:
     annotations = {OPERATOR: identity} if identity else {}
-    return {KEY: {"metadata": {"resourceVersion": version, "annotations": annotations}}}
+    body = {"metadata": {"resourceVersion": version, "annotations": annotations}}
+    return {KEY: body, ALSO: body}
 
 
 def wrote(at: datetime, version: str = "1") -> dict[tuple[str, str], Written]:
-    return {KEY: Written(at, version)}
+    return {KEY: Written(at, version), ALSO: Written(at, version)}
 
 
 def reported(message: str) -> list[Condition]:
@@ -67,10 +69,23 @@ def test_what_bears_no_mark_or_ours_is_no_rivals() -> None:
         assert judged(Rivalry(), child(identity), wrote(NOW)) == Rivalry()
 
 
-def test_one_child_that_is_undone_is_enough() -> None:
-    more = {("Service", "orders-relay"): child(OTHER)[KEY]}
-    written = wrote(NOW) | {("Service", "orders-relay"): Written(NOW - RESTS, "1")}
-    assert judged(Rivalry(), child(OTHER) | more, written).rests(NOW)
+def test_one_child_that_is_undone_is_repaired_and_the_second_time_it_is_a_rival() -> None:
+    """`kubectl rollout undo` brings back an old mark, once."""
+    undone = {KEY: child(OTHER)[KEY], ALSO: child(ME)[ALSO]}
+    once = judged(Rivalry(), undone, wrote(NOW))
+    assert not once.rests(NOW)
+    assert what_rivals_restrain(once, NOW) is None
+    later = NOW + SECOND
+    assert not judged(once, child(ME, "3"), wrote(NOW, "3"), now=later).rests(later)
+    undone = {KEY: child(OTHER, "4")[KEY], ALSO: child(ME)[ALSO]}
+    assert judged(once, undone, wrote(NOW, "3"), now=later).rests(later)
+    much_later = NOW + RESTS
+    assert not judged(once, undone, wrote(much_later, "3"), now=much_later).rests(much_later)
+
+
+def test_a_name_that_begins_with_ours_is_not_ours() -> None:
+    strangers = reported(words(f"{ME}-2", OTHER))
+    assert judged(Rivalry(), child(ME), reported=strangers) == Rivalry()
 
 
 def test_after_its_rest_it_tries_once_more_and_rests_again_if_that_is_undone() -> None:

@@ -8,7 +8,13 @@ import pytest
 from fixtures.made_resources import KAFKA, outbox_relay
 from fixtures.made_seen import NOW, deployment, pod, report, retiring, seen
 from outbox_operator.decide.checks import SET_UP, WELL_AGAIN
-from outbox_operator.decide.status import RENEWED, STALE, decide_invalid, decide_status
+from outbox_operator.decide.status import (
+    RENEWED,
+    STALE,
+    decide_hindered,
+    decide_invalid,
+    decide_status,
+)
 from outbox_operator.resources.conditions import Condition
 from outbox_operator.resources.relay import OutboxRelay, RelayStatus
 from outbox_operator.seen import Pod, Refusal, Secret, Seen, Stopped, Waiting
@@ -432,3 +438,22 @@ def test_a_pinned_relay_that_does_not_know_a_setting_says_what_to_do(
     assert (found.status, found.reason) == ("True", "SettingsInvalid")
     assert found.message.startswith(text)
     assert found.message == text if hint is None else hint in found.message
+
+
+def test_a_reason_that_is_no_word_does_not_stop_the_report() -> None:
+    words = LastWords(reason="bad config", message="what another program says")
+    assert degraded(pod(ready=False, stopped=(Stopped("relay", 1, words, "Error"),))) == (
+        "Unrecognised"
+    )
+
+
+def test_a_right_that_the_operator_lacks_is_shown_and_nothing_else_changes() -> None:
+    before = decide_status(outbox_relay(), seen(pod(), deployment=deployment()), 1, None, NOW)
+    after = decide_hindered(before, 2, "secrets is forbidden", NOW)
+    found = {c.type: c for c in after.conditions}
+    assert (found["Degraded"].status, found["Degraded"].reason) == ("True", "RightMissing")
+    assert found["Stalled"].status == "True"
+    assert "secrets is forbidden" in found["Degraded"].message
+    assert found["Ready"] == next(c for c in before.conditions if c.type == "Ready")
+    assert after.observed_generation == before.observed_generation
+    assert decide_hindered(after, 2, "secrets is forbidden", NOW) == after

@@ -98,9 +98,12 @@ def test_a_change_that_was_just_written_is_not_yet_carried_out() -> None:
     assert progressing == "True"
 
 
+OWNED = {"ownerReferences": DEPLOYMENT["metadata"]["ownerReferences"]}
 LEFT = {
-    ("ConfigMap", "orders-relay-old"): {"metadata": {"name": "orders-relay-old", "uid": "c"}},
-    ("ServiceAccount", "orders-relay"): {"metadata": {"name": "orders-relay", "uid": "a"}},
+    ("ConfigMap", "orders-relay-old"): {
+        "metadata": {"name": "orders-relay-old", "uid": "c", **OWNED}
+    },
+    ("ServiceAccount", "orders-relay"): {"metadata": {"name": "orders-relay", "uid": "a", **OWNED}},
 }
 
 

@@ -182,7 +182,10 @@ def test_a_server_that_is_not_well_is_asked_again() -> None:
 UNKNOWN = "failed to create typed patch object (shop/x; apps/v1, Kind=Deployment): .spec.x: unknown"
 
 
-@pytest.mark.parametrize("said", [UNKNOWN, 'failed calling webhook "policy": timeout'])
+DENIED = 'admission webhook "policy" denied the request: its own database is away'
+
+
+@pytest.mark.parametrize("said", [UNKNOWN, 'failed calling webhook "policy": timeout', DENIED])
 def test_a_fault_of_the_child_that_the_server_calls_its_own_is_told(said: str) -> None:
     refusal, _ = created(500, said)
     assert refusal == Refusal("Job", "again-1", said)

@@ -1,0 +1,30 @@
+"""What of a DSN counts where the operator says how PostgreSQL is reached over TLS."""
+
+import pytest
+from psycopg.conninfo import conninfo_to_dict
+
+from outbox_relay.store.connection import with_tls_of_the_pod
+
+WEAK = "postgresql://app@db/shop?sslmode=disable&sslrootcert=/mine&service=weak"
+
+
+def test_a_dsn_says_what_it_wants_unless_the_pod_says_more() -> None:
+    assert with_tls_of_the_pod(WEAK) == WEAK
+
+
+def test_neither_a_dsn_nor_a_service_file_weakens_what_the_pod_says(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Said in the conninfo itself, which wins over PGSERVICE and its file."""
+    monkeypatch.setenv("OUTBOX_DSN_TLS", "ignore")
+    monkeypatch.setenv("PGSSLMODE", "verify-full")
+    monkeypatch.setenv("PGSSLROOTCERT", "/etc/outbox/secrets/ca.crt")
+    monkeypatch.delenv("PGSSLCERT", raising=False)
+    monkeypatch.delenv("PGSSLKEY", raising=False)
+    assert conninfo_to_dict(with_tls_of_the_pod(WEAK)) == {
+        "user": "app",
+        "host": "db",
+        "dbname": "shop",
+        "sslmode": "verify-full",
+        "sslrootcert": "/etc/outbox/secrets/ca.crt",
+    }
