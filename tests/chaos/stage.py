@@ -33,7 +33,7 @@ TIMES = Times(swallow=1.3 * LEASE, late=0.5 * LEASE, delay=0.5 * LEASE)
 """A swallowed answer outlasts the lease; a late request comes when the client is back."""
 SLACK = 2.5
 """Seconds on top of two leases, for a machine that plays several cases at once."""
-PATIENCE = 20.0
+PATIENCE = 40.0
 NUMBERS = count(1)
 LASTING = {"start", "store", "keeper", "relay"}
 """Troubles that end by themselves when the connection is back."""
