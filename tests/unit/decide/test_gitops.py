@@ -14,6 +14,7 @@ MARKS = [
     ("annotations", "kustomize.toolkit.fluxcd.io/checksum", "Flux"),
     ("labels", "helm.toolkit.fluxcd.io/namespace", "Flux"),
     ("annotations", "meta.helm.sh/release-name", "Helm"),
+    ("labels", "kapp.k14s.io/app", "kapp"),
 ]
 
 
