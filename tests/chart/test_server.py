@@ -193,7 +193,8 @@ def test_what_it_deletes_is_what_it_may_delete() -> None:
     without = outbox_relay(pod={"serviceAccountName": "mine"}, networkPolicy={"enabled": False})
     children = decide_children(without, seen(), OperatorSettings(), 1)
     before: dict[tuple[str, str], dict[str, Any]] = {
-        (kind, "orders-relay"): {"metadata": {}} for kind in ("ConfigMap", "ServiceAccount")
+        (kind, "orders-relay"): {"metadata": {"ownerReferences": [{"uid": without.metadata.uid}]}}
+        for kind in ("ConfigMap", "ServiceAccount")
     }
     around = seen(deployment=deployment(), children=before)
     leftovers = decide_leftovers(without, around, children, 1)
