@@ -14,8 +14,8 @@ from typing import Annotated, Any, Literal, Union, get_args, get_origin
 from pydantic import AwareDatetime, BaseModel
 from pydantic.fields import FieldInfo
 
+from outbox_core.contract.values import SecretRef, format_duration
 from outbox_operator.resources.objects import Quantity, SecretKeyRef
-from outbox_relay.contract.values import SecretRef, format_duration
 
 INLINE = (SecretRef, SecretKeyRef)
 """Explained once, above the tables."""

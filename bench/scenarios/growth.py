@@ -13,7 +13,7 @@ from psycopg import IsolationLevel
 
 from bench.lab import Lab, Site
 from bench.systems.ours import RELAY, Ours
-from outbox_relay.store.migrate import migrate
+from outbox_core.store.migrate import migrate
 
 CHUNK = 200_000
 

@@ -9,7 +9,7 @@ import yaml
 
 from bench.systems.base import System
 from bench.workload import KEY_SQL, NUMBERS_SQL, PAYLOAD_SQL
-from outbox_relay.store.migrate import migrate
+from outbox_core.store.migrate import migrate
 
 RELAY = "bench"
 

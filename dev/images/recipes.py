@@ -38,21 +38,21 @@ class Recipe:
 def recipes(root: Path = ROOT) -> dict[str, Recipe]:
     """In the order of building: what shares its first steps stands together."""
     python = (f"{STEPS}/debian", f"{STEPS}/python", "pyproject.toml", "LICENSE")
-    relay = "relay_image/outbox_relay"
+    core = "core/outbox_core"
     found = [
         Recipe(
-            *("relay", "outbox-relay", "relay_image/Dockerfile", (*python, relay)),
-            *("about a minute", 1),
+            *("relay", "outbox-relay", "relay_image/Dockerfile"),
+            *((*python, core, "relay_image/outbox_relay"), "about a minute", 1),
         ),
         Recipe(
             *("operator", "outbox-operator", "operator/Dockerfile"),
-            *((*python, relay, "operator/outbox_operator"), "half a minute", 1),
+            *((*python, core, "operator/outbox_operator"), "half a minute", 1),
         ),
         Recipe(
             *("spark", "outbox-spark", "spark_image/Dockerfile"),
             (
                 *(*python, f"{STEPS}/java", f"{STEPS}/spark"),
-                *(relay, "spark_image/outbox_spark"),
+                *(core, "spark_image/outbox_spark"),
                 *("spark_image/entrypoint", "spark_image/driver", "spark_image/replay.py"),
             ),
             *("about 3 minutes, 450 MB to download", 5),

@@ -14,6 +14,7 @@ from datetime import UTC, datetime
 
 from pydantic import ValidationError
 
+from outbox_core.contract.settings import explain
 from outbox_operator.cluster.api import ApiError, Unreachable
 from outbox_operator.cluster.client import Writer
 from outbox_operator.cluster.gather import Gatherer
@@ -49,7 +50,6 @@ from outbox_operator.resources.relay import OutboxRelay, RelayStatus
 from outbox_operator.restraining import Restrainer, adopts
 from outbox_operator.seen import Restraint, Seen
 from outbox_operator.settings import OperatorSettings
-from outbox_relay.contract.settings import explain
 
 log = logging.getLogger("outbox.operator")
 

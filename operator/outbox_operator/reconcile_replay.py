@@ -12,6 +12,7 @@ from typing import Any
 
 from pydantic import ValidationError
 
+from outbox_core.contract.settings import explain
 from outbox_operator.cluster.client import Writer
 from outbox_operator.cluster.gather_replay import ReplayGatherer
 from outbox_operator.cluster.kinds import REPLAYS
@@ -45,7 +46,6 @@ from outbox_operator.resources.replay import OutboxReplay, ReplayStatus
 from outbox_operator.restraining import Restrainer, adopts
 from outbox_operator.seen_replay import ReplaySeen
 from outbox_operator.settings import OperatorSettings
-from outbox_relay.contract.settings import explain
 
 Key = tuple[str, str, str]
 """Kind, namespace and name of a resource."""

@@ -9,9 +9,9 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, NamedTuple, Self
 
+from outbox_core.contract.reasons import LastWords
+from outbox_core.contract.report import Report
 from outbox_operator.resources.objects import REVISION
-from outbox_relay.contract.reasons import LastWords
-from outbox_relay.contract.report import Report
 
 Body = Mapping[str, Any]
 ChildKey = tuple[str, str]

@@ -10,10 +10,10 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Self
 
+from outbox_core.contract.replay import ReplayReport
 from outbox_operator.children.replay_pods import ATTEMPT, DRIVER
 from outbox_operator.resources.relay import OutboxRelay
 from outbox_operator.seen import ENDED, Body, Pod, Surroundings
-from outbox_relay.contract.replay import ReplayReport
 
 
 @dataclass(frozen=True)

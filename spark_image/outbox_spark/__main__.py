@@ -13,13 +13,13 @@ from collections.abc import Sequence
 from contextlib import ExitStack
 from pathlib import Path
 
-from outbox_relay.contract.reasons import LastWords
-from outbox_relay.contract.replay import Exit, ReplaySettings, load_replay
-from outbox_relay.contract.settings import Log
-from outbox_relay.errors import Defect, OutboxError
-from outbox_relay.observe import logs, termination
-from outbox_relay.observe.health import Health
-from outbox_relay.observe.server import Server
+from outbox_core.contract.reasons import LastWords
+from outbox_core.contract.replay import Exit, ReplaySettings, load_replay
+from outbox_core.contract.settings import Log
+from outbox_core.errors import Defect, OutboxError
+from outbox_core.observe import logs, termination
+from outbox_core.observe.health import Health
+from outbox_core.observe.server import Server
 from outbox_spark import stopping
 from outbox_spark.driver import Driver
 from outbox_spark.metrics import Metrics

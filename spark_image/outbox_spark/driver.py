@@ -8,13 +8,13 @@ repeated: a second driver of the same replay finds what the first one did and go
 import logging
 import time
 
-from outbox_relay.contract.replay import Preview, ReplaySettings
-from outbox_relay.errors import EngineFailed, OutboxError, StoreUnavailable
-from outbox_relay.observe.health import Health
-from outbox_relay.store import replays
-from outbox_relay.store.connection import Connection
-from outbox_relay.store.migrate import require_current
-from outbox_relay.store.replays import Known, Progress
+from outbox_core.contract.replay import Preview, ReplaySettings
+from outbox_core.errors import EngineFailed, OutboxError, StoreUnavailable
+from outbox_core.observe.health import Health
+from outbox_core.store import replays
+from outbox_core.store.connection import Connection
+from outbox_core.store.migrate import require_current
+from outbox_core.store.replays import Known, Progress
 from outbox_spark import stopping
 from outbox_spark.engine import Engine
 from outbox_spark.patience import PATIENCE, Patient

@@ -15,8 +15,8 @@ from contextlib import suppress
 from functools import partial
 from typing import Any
 
-from outbox_relay.contract.replay import ReplaySettings
-from outbox_relay.errors import EngineFailed, OutboxError
+from outbox_core.contract.replay import ReplaySettings
+from outbox_core.errors import EngineFailed, OutboxError
 from outbox_spark import slots, tasks
 
 log = logging.getLogger("outbox.replay")

@@ -2,7 +2,7 @@
 
 from prometheus_client import CollectorRegistry, Gauge
 
-from outbox_relay.contract.replay import ReplayReport
+from outbox_core.contract.replay import ReplayReport
 
 
 class Metrics:

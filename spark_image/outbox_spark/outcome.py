@@ -4,8 +4,8 @@ Outcomes: how the process ends, for the operator that decides about another atte
 Called by `__main__`. Pure.
 """
 
-from outbox_relay.contract.replay import Exit
-from outbox_relay.errors import (
+from outbox_core.contract.replay import Exit
+from outbox_core.errors import (
     DatabaseMissing,
     LoginRefused,
     OutboxError,

@@ -10,15 +10,15 @@ import time
 from collections.abc import Callable
 from typing import TypeVar
 
-from outbox_relay.contract.settings import Store
-from outbox_relay.errors import (
+from outbox_core.contract.settings import Store
+from outbox_core.errors import (
     DatabaseMissing,
     LoginRefused,
     StoreUnavailable,
     TlsFailed,
     WrongPassword,
 )
-from outbox_relay.store.connection import Connection, connect
+from outbox_core.store.connection import Connection, connect
 
 log = logging.getLogger("outbox.replay")
 

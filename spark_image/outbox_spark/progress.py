@@ -10,8 +10,8 @@ from collections import deque
 from datetime import UTC, datetime
 from typing import Any
 
-from outbox_relay.contract.replay import ReplayReport
-from outbox_spark import __version__
+from outbox_core import __version__
+from outbox_core.contract.replay import ReplayReport
 
 WINDOW = 15.0
 """Seconds that "of late" means: shorter jumps with every chunk, longer hides a standstill."""

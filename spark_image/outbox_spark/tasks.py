@@ -11,10 +11,10 @@ import os
 import socket
 import time
 
-from outbox_relay.contract.replay import ReplaySettings
-from outbox_relay.errors import OutboxError, StoreUnavailable
-from outbox_relay.observe import logs
-from outbox_relay.store import replays
+from outbox_core.contract.replay import ReplaySettings
+from outbox_core.errors import OutboxError, StoreUnavailable
+from outbox_core.observe import logs
+from outbox_core.store import replays
 from outbox_spark.patience import SHUT, Patient
 
 log = logging.getLogger("outbox.replay")

@@ -4,7 +4,7 @@ import pytest
 from confluent_kafka.admin import AdminClient
 
 from fixtures.topics import MakeTopic
-from outbox_relay.contract.settings import Kafka as KafkaSettings
+from outbox_core.contract.settings import Kafka as KafkaSettings
 from outbox_relay.publishers.kafka_check import Finding, check_kafka
 from services import Kafka
 from services.process import free_port

@@ -7,7 +7,7 @@ import pytest
 from broker.publishers import MakePublisher
 from conformance.publisher_contract import PublisherContract, Received, Target, make_claim
 from fixtures.topics import Consume
-from outbox_relay.model.event import Claim
+from outbox_core.model.event import Claim
 from outbox_relay.publishers.kafka import KafkaPublisher
 from services import Kafka
 

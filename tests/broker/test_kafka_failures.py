@@ -10,8 +10,8 @@ import pytest
 from broker.publishers import MakePublisher
 from conformance.publisher_contract import make_claim
 from fixtures.topics import Consume, MakeTopic
-from outbox_relay.errors import PublisherError
-from outbox_relay.model.attempt import Acked, Error, ErrorClass, Outcome, Refused, Unsent
+from outbox_core.errors import PublisherError
+from outbox_core.model.attempt import Acked, Error, ErrorClass, Outcome, Refused, Unsent
 from outbox_relay.publishers.destinations import TRIAL
 from services import Kafka, wait_until
 

@@ -11,7 +11,7 @@ from cloudevents.core.formats.json import JSONFormat
 from broker.publishers import MakePublisher
 from conformance.publisher_contract import make_claim
 from fixtures.topics import Consume, MakeTopic, Message
-from outbox_relay.model.attempt import Acked, ErrorClass, Refused, Unsent
+from outbox_core.model.attempt import Acked, ErrorClass, Refused, Unsent
 
 pytestmark = pytest.mark.kafka
 

@@ -9,10 +9,10 @@ import pytest
 from broker.publishers import MakePublisher
 from conformance.publisher_contract import make_claim
 from fixtures.topics import Consume
-from outbox_relay.contract.settings import Sasl, Tls
-from outbox_relay.contract.values import SecretRef
-from outbox_relay.errors import PublisherError, SettingsError
-from outbox_relay.model.attempt import Acked, ErrorClass, Refused
+from outbox_core.contract.settings import Sasl, Tls
+from outbox_core.contract.values import SecretRef
+from outbox_core.errors import PublisherError, SettingsError
+from outbox_core.model.attempt import Acked, ErrorClass, Refused
 from services import Kafka, SecureListener
 
 pytestmark = pytest.mark.kafka

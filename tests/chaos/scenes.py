@@ -16,13 +16,13 @@ from uuid import UUID
 from chaos.stage import LEASE, PATIENCE, Stage
 from fixtures.bulk import replay_settings
 from fixtures.outbox import Holder
-from outbox_relay.errors import Refused as StoreRefused
-from outbox_relay.model.attempt import Acked, Error, ErrorClass, Outcome, Refused
-from outbox_relay.model.event import Claim
-from outbox_relay.store import replays
-from outbox_relay.store.connection import Connection, connect
-from outbox_relay.store.interventions import Interventions, Result
-from outbox_relay.store.retirement import Retiring
+from outbox_core.errors import Refused as StoreRefused
+from outbox_core.model.attempt import Acked, Error, ErrorClass, Outcome, Refused
+from outbox_core.model.event import Claim
+from outbox_core.store import replays
+from outbox_core.store.connection import Connection, connect
+from outbox_core.store.intervene.interventions import Interventions, Result
+from outbox_core.store.intervene.retirement import Retiring
 from outbox_relay.worker.reaper import reap_once
 from outbox_relay.worker.reporting import Reporter
 from services import wait_until

@@ -19,10 +19,10 @@ from fixtures.agreement import Memory, Watch, disagreements
 from fixtures.losing import LosingProxy, Loss, Plan, Strike, Times
 from fixtures.outbox import Outbox
 from fixtures.relays import Broker, LocalRelay, local_settings
-from outbox_relay.contract.settings import RelaySettings
-from outbox_relay.errors import PublisherError, StoreUnavailable
-from outbox_relay.model.attempt import Acked, Outcome
-from outbox_relay.model.event import Claim
+from outbox_core.contract.settings import RelaySettings
+from outbox_core.errors import PublisherError, StoreUnavailable
+from outbox_core.model.attempt import Acked, Outcome
+from outbox_core.model.event import Claim
 from services import wait_until
 from services.waiting import INTERVAL
 

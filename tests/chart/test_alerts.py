@@ -5,8 +5,8 @@ import re
 import pytest
 
 from fixtures.chart import ROOT, SWITCHES_ON, Object, merged, nested, only, render
+from outbox_core.observe.metrics import Metrics as RelayMetrics
 from outbox_operator.metrics import Metrics as OperatorMetrics
-from outbox_relay.observe.metrics import Metrics as RelayMetrics
 
 RULES: list[Object] = [
     rule

@@ -18,8 +18,8 @@ from typing import Any, Protocol
 
 import pytest
 
-from outbox_relay.model.attempt import MAX_ERROR_TEXT, Acked, ErrorClass, Outcome, Refused
-from outbox_relay.model.event import Claim
+from outbox_core.model.attempt import MAX_ERROR_TEXT, Acked, ErrorClass, Outcome, Refused
+from outbox_core.model.event import Claim
 from outbox_relay.publishers.protocol import Publisher
 
 SEQUENCE = count(1)

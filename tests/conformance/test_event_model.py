@@ -12,7 +12,7 @@ from psycopg import errors as pg
 from fixtures.made_settings import relay_settings
 from fixtures.outbox import Holder, Outbox
 from fixtures.relays import Broker, RunRelay
-from outbox_relay.model.lifecycle import State
+from outbox_core.model.lifecycle import State
 from outbox_relay.worker.reaper import Reaper
 from services import wait_until
 
@@ -226,7 +226,7 @@ def test_em_29_tc_31_attempts_are_counted_before_each_attempt(
 
 
 def failing_times(times: int) -> Any:
-    from outbox_relay.model.attempt import Acked, Error, ErrorClass, Refused
+    from outbox_core.model.attempt import Acked, Error, ErrorClass, Refused
 
     def answer(claim: Any) -> Any:
         if claim.attempts <= times:

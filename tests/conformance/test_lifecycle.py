@@ -11,8 +11,8 @@ from psycopg import errors as pg
 from fixtures.made_settings import relay_settings
 from fixtures.outbox import Holder, Outbox
 from fixtures.relays import Broker, RunRelay
-from outbox_relay.model.attempt import Acked, Error, ErrorClass, Outcome, Refused
-from outbox_relay.model.lifecycle import TRANSITIONS, State
+from outbox_core.model.attempt import Acked, Error, ErrorClass, Outcome, Refused
+from outbox_core.model.lifecycle import TRANSITIONS, State
 from outbox_relay.worker.reaper import Reaper, ReapReport
 from services import wait_until
 

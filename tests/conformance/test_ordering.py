@@ -11,14 +11,14 @@ import pytest
 from fixtures.made_settings import relay_settings
 from fixtures.outbox import Holder, Outbox
 from fixtures.relays import Broker, RunRelay
-from outbox_relay.model.attempt import Acked, Error, ErrorClass, Refused
-from outbox_relay.model.event import Claim
-from outbox_relay.model.lifecycle import Hold, State
-from outbox_relay.store import relays
-from outbox_relay.store.connection import connect
-from outbox_relay.store.deliveries import Wanted
-from outbox_relay.store.lanes import LANES
-from outbox_relay.store.tokens import fresh_token
+from outbox_core.model.attempt import Acked, Error, ErrorClass, Refused
+from outbox_core.model.event import Claim
+from outbox_core.model.lifecycle import Hold, State
+from outbox_core.store import relays
+from outbox_core.store.connection import connect
+from outbox_core.store.deliveries import Wanted
+from outbox_core.store.lanes import LANES
+from outbox_core.store.tokens import fresh_token
 from outbox_relay.worker.reaper import Reaper
 from services import wait_until
 

@@ -10,12 +10,12 @@ import pytest
 from fixtures.bulk import Bulk, Witness, emit_many, end_all, replay_settings
 from fixtures.outbox import Holder, Outbox
 from fixtures.relays import Broker, RunRelay
-from outbox_relay.model.attempt import Acked, Error, ErrorClass, Refused
-from outbox_relay.model.event import Claim
-from outbox_relay.model.lifecycle import Hold, State
-from outbox_relay.store import replays
-from outbox_relay.store.deliveries import UNORDERED
-from outbox_relay.store.interventions import Interventions
+from outbox_core.model.attempt import Acked, Error, ErrorClass, Refused
+from outbox_core.model.event import Claim
+from outbox_core.model.lifecycle import Hold, State
+from outbox_core.store import replays
+from outbox_core.store.deliveries import UNORDERED
+from outbox_core.store.intervene.interventions import Interventions
 from services import wait_until
 
 pytestmark = pytest.mark.pg

@@ -10,7 +10,7 @@ from psycopg import errors as pg
 from fixtures.bulk import Bulk
 from fixtures.outbox import Outbox
 from fixtures.relays import Broker, RunRelay
-from outbox_relay.store import relays as relay_store
+from outbox_core.store import relays as relay_store
 from services import wait_until
 
 pytestmark = pytest.mark.pg

@@ -78,7 +78,7 @@ def test_a_clean_clone_builds_nothing_that_another_has_built(clone: Path, jars: 
 @pytest.mark.parametrize(
     ("file", "images"),
     [
-        ("relay_image/outbox_relay/errors.py", {"relay", "operator", "spark"}),
+        ("core/outbox_core/errors.py", {"relay", "operator", "spark"}),
         ("relay_image/Dockerfile", {"relay"}),
         ("operator/outbox_operator/__init__.py", {"operator"}),
         ("spark_image/outbox_spark/__init__.py", {"spark"}),

@@ -245,7 +245,7 @@ def test_images_are_pushed_to_a_registry(images: dict[str, Image], tmp_path: Pat
 
 OWN = {
     "relay": {"outbox_relay.cli.main", "psycopg", "confluent_kafka", "prometheus_client", "yaml"},
-    "operator": {"outbox_operator", "outbox_relay.contract.settings", "kopf", "kubernetes"},
+    "operator": {"outbox_operator", "outbox_core.contract.settings", "kopf", "kubernetes"},
     "spark": {"outbox_spark.__main__", "psycopg", "prometheus_client", "pyspark.sql"},
 }
 OTHERS = {

@@ -8,7 +8,7 @@ from fixtures.losing import LosingProxy, Loss, Plan
 from fixtures.outbox import Holder, Outbox
 from fixtures.relays import Broker, RunRelay
 from fixtures.wire import Trip
-from outbox_relay.model.attempt import Acked, Error, ErrorClass, Refused
+from outbox_core.model.attempt import Acked, Error, ErrorClass, Refused
 from outbox_relay.worker.breaker import BreakerState
 from services import wait_until
 

@@ -273,7 +273,7 @@ def test_lc_34_lc_30_frozen_past_the_lease_and_woken_up(
 def test_lc_39_oo_14_the_database_is_killed_and_restarted(
     topic: str, start_relay: StartRelay, consume: Consume, ordering: str
 ) -> None:
-    from outbox_relay.store.migrate import migrate
+    from outbox_core.store.migrate import migrate
 
     with scratch() as folder, Postgres(folder / "pg") as postgres:
         dsn = postgres.create_database("own")
@@ -408,7 +408,7 @@ def test_tc_04_a_relay_with_an_empty_disk_goes_on_where_another_stopped(
 def test_a_relay_waits_for_a_store_that_is_not_there_yet(
     topic: str, start_relay: StartRelay, consume: Consume
 ) -> None:
-    from outbox_relay.store.migrate import migrate
+    from outbox_core.store.migrate import migrate
 
     with scratch() as folder, Postgres(folder / "pg") as postgres:
         dsn = postgres.create_database("own")

@@ -12,7 +12,7 @@ from psycopg.conninfo import make_conninfo
 from fixtures.outbox import Outbox
 from fixtures.relays import StartRelay
 from fixtures.topics import Consume
-from outbox_relay.store.migrate import migrate
+from outbox_core.store.migrate import migrate
 from services import PgBouncer, Postgres, scratch, wait_until
 
 pytestmark = [pytest.mark.pg, pytest.mark.kafka]

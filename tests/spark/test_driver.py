@@ -7,7 +7,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from fixtures.outbox import Outbox
 from fixtures.replays import StartReplay, deliveries, make_dead
-from outbox_relay.contract.replay import Exit, ReplayReport
+from outbox_core.contract.replay import Exit, ReplayReport
 from services import wait_until
 
 pytestmark = [pytest.mark.pg, pytest.mark.timeout(300)]

@@ -9,8 +9,8 @@ from psycopg.conninfo import make_conninfo
 
 from fixtures.outbox import Outbox
 from fixtures.replays import ReplayProcess, StartReplay, deliveries, make_dead
-from outbox_relay.contract.replay import Exit
-from outbox_relay.store.migrate import migrate
+from outbox_core.contract.replay import Exit
+from outbox_core.store.migrate import migrate
 from services import Postgres, scratch
 
 pytestmark = [pytest.mark.pg, pytest.mark.timeout(300)]

@@ -10,8 +10,8 @@ from psycopg.sql import SQL, Identifier
 
 from fixtures.cli import Cli
 from fixtures.outbox import Outbox
-from outbox_relay.store.findings import judge
-from outbox_relay.store.health import gather
+from outbox_core.store.doctor.facts import gather
+from outbox_core.store.doctor.findings import judge
 from services import Kafka, PgBouncer, Postgres
 
 pytestmark = pytest.mark.pg

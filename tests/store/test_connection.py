@@ -6,10 +6,10 @@ from pathlib import Path
 import psycopg
 import pytest
 
-from outbox_relay.contract.reasons import Reason, reason_of
-from outbox_relay.errors import SettingsError, StoreUnavailable
-from outbox_relay.store.connection import connect
-from outbox_relay.store.migrate import migrate
+from outbox_core.contract.reasons import Reason, reason_of
+from outbox_core.errors import SettingsError, StoreUnavailable
+from outbox_core.store.connection import connect
+from outbox_core.store.migrate import migrate
 from services import Postgres, scratch
 
 pytestmark = pytest.mark.pg

@@ -8,7 +8,7 @@ import pytest
 
 from fixtures.made_settings import relay_settings
 from fixtures.outbox import Outbox
-from outbox_relay.store.connection import Connection, connect, end_frozen, relay_application
+from outbox_core.store.connection import Connection, connect, end_frozen, relay_application
 from outbox_relay.worker.reaper import Reaper, ReapReport
 from services.waiting import wait_until
 

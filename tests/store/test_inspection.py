@@ -7,11 +7,11 @@ import pytest
 
 from fixtures.cli import Cli
 from fixtures.outbox import Outbox
+from outbox_core.errors import StoreError
+from outbox_core.model.lifecycle import State
+from outbox_core.store.inspect.listing import Filter, Page, select
+from outbox_core.store.reading import reading
 from outbox_relay.cli.main import main
-from outbox_relay.errors import StoreError
-from outbox_relay.model.lifecycle import State
-from outbox_relay.store.inspection import reading
-from outbox_relay.store.selection import Filter, Page, select
 from services import Postgres
 
 pytestmark = pytest.mark.pg

@@ -9,12 +9,12 @@ from fixtures.cli import Cli
 from fixtures.made_settings import relay_settings
 from fixtures.outbox import Outbox
 from fixtures.relays import Broker
-from outbox_relay.model.lifecycle import Hold, State
-from outbox_relay.model.retry import Retry
-from outbox_relay.observe.health import Health
-from outbox_relay.observe.metrics import Metrics
-from outbox_relay.store import backlog as module
-from outbox_relay.store.backlog import backlog, fingerprint
+from outbox_core.model.lifecycle import Hold, State
+from outbox_core.model.retry import Retry
+from outbox_core.observe.health import Health
+from outbox_core.observe.metrics import Metrics
+from outbox_core.store.inspect import backlog as module
+from outbox_core.store.inspect.backlog import backlog, fingerprint
 from outbox_relay.worker.breaker import Breaker
 from outbox_relay.worker.context import Context
 from outbox_relay.worker.polling import Crew

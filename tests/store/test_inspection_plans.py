@@ -9,10 +9,10 @@ import pytest
 from psycopg.sql import SQL, Composed
 
 from fixtures.outbox import Outbox
-from outbox_relay.model.lifecycle import State
-from outbox_relay.store import inspection
-from outbox_relay.store.inspection import reading
-from outbox_relay.store.selection import Filter, Page, compose
+from outbox_core.model.lifecycle import State
+from outbox_core.store.inspect import event as event_of
+from outbox_core.store.inspect.listing import Filter, Page, compose
+from outbox_core.store.reading import reading
 
 pytestmark = [pytest.mark.pg, pytest.mark.slow]
 
@@ -93,7 +93,7 @@ def test_ce_06_ek_03_ek_05_ek_18_look_ups_go_by_index(full: Outbox) -> None:
 def test_tc_33_a_single_event_is_found_by_index(full: Outbox) -> None:
     event = full.value("SELECT event_id FROM outbox.event WHERE seq = 77")
     with full.connect(autocommit=True) as conn, reading(conn, timeout=2):
-        assert inspection.show(conn, event)["seq"] == 77
-        for query in (inspection.CAUSES, inspection.EFFECTS):
+        assert event_of.show(conn, event)["seq"] == 77
+        for query in (event_of.CAUSES, event_of.EFFECTS):
             plan = explain(conn, SQL(query).format(), {"event_id": event, "limit": 10})
             assert rows_read(plan) < 1000, plan

@@ -7,7 +7,7 @@ import pytest
 
 from fixtures.cli import Cli
 from fixtures.outbox import Holder, Outbox
-from outbox_relay.model.lifecycle import Hold, State
+from outbox_core.model.lifecycle import Hold, State
 
 pytestmark = pytest.mark.pg
 

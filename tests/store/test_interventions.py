@@ -10,13 +10,13 @@ import pytest
 
 from fixtures.cli import Cli
 from fixtures.outbox import LEASE, Outbox
-from outbox_relay.model.event import Claim
-from outbox_relay.model.lifecycle import Hold, State
-from outbox_relay.store.connection import Connection
-from outbox_relay.store.deliveries import Wanted
-from outbox_relay.store.interventions import Interventions, Result
-from outbox_relay.store.lanes import LANES, Lanes
-from outbox_relay.store.tokens import fresh_token
+from outbox_core.model.event import Claim
+from outbox_core.model.lifecycle import Hold, State
+from outbox_core.store.connection import Connection
+from outbox_core.store.deliveries import Wanted
+from outbox_core.store.intervene.interventions import Interventions, Result
+from outbox_core.store.lanes import LANES, Lanes
+from outbox_core.store.tokens import fresh_token
 from services import Postgres, wait_until
 
 pytestmark = pytest.mark.pg

@@ -11,11 +11,11 @@ from datetime import timedelta
 import pytest
 
 from fixtures.outbox import Holder, Outbox
-from outbox_relay.model.event import Claim
-from outbox_relay.model.lifecycle import Hold
-from outbox_relay.model.retry import give_back
-from outbox_relay.store.deliveries import UNORDERED, Deliveries, Finished, Wanted
-from outbox_relay.store.tokens import fresh_token
+from outbox_core.model.event import Claim
+from outbox_core.model.lifecycle import Hold
+from outbox_core.model.retry import give_back
+from outbox_core.store.deliveries import UNORDERED, Deliveries, Finished, Wanted
+from outbox_core.store.tokens import fresh_token
 from services import wait_until
 
 pytestmark = pytest.mark.pg

@@ -11,7 +11,7 @@ import pytest
 from psycopg import errors as pg
 
 from fixtures.cli import Cli
-from outbox_relay.errors import (
+from outbox_core.errors import (
     SchemaMissing,
     SchemaTooNew,
     SettingsError,
@@ -19,8 +19,8 @@ from outbox_relay.errors import (
     StoreError,
     StoreUnavailable,
 )
-from outbox_relay.store.connection import connect
-from outbox_relay.store.migrate import (
+from outbox_core.store.connection import connect
+from outbox_core.store.migrate import (
     BOOK,
     KNOWN,
     LOCK,

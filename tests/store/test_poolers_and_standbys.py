@@ -6,7 +6,7 @@ import pytest
 
 from fixtures.cli import Cli
 from fixtures.relays import StartRelay
-from outbox_relay.store.migrate import KNOWN, migrate
+from outbox_core.store.migrate import KNOWN, migrate
 from services import PgBouncer, Postgres, scratch, wait_until
 
 pytestmark = pytest.mark.pg

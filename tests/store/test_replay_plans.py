@@ -13,8 +13,8 @@ from psycopg import sql
 
 from fixtures.bulk import Bulk, emit_many, end_all, replay_settings
 from fixtures.outbox import Outbox
-from outbox_relay.store.inspection import reading
-from outbox_relay.store.replay_selection import is_narrow, matching
+from outbox_core.store.reading import reading
+from outbox_core.store.replay_selection import is_narrow, matching
 from services import Postgres
 
 pytestmark = [pytest.mark.pg, pytest.mark.slow, pytest.mark.timeout(600)]

@@ -9,8 +9,8 @@ import pytest
 
 from fixtures.bulk import Bulk, emit_many, end_all, replay_settings
 from fixtures.outbox import Holder, Outbox
-from outbox_relay.model.lifecycle import State
-from outbox_relay.store import replays
+from outbox_core.model.lifecycle import State
+from outbox_core.store import replays
 
 pytestmark = pytest.mark.pg
 

@@ -10,7 +10,7 @@ import pytest
 
 from fixtures.bulk import Bulk, Witness, emit_many, end_all, replay_settings
 from fixtures.outbox import Outbox
-from outbox_relay.store import replays
+from outbox_core.store import replays
 from services import wait_until
 
 pytestmark = pytest.mark.pg

@@ -9,16 +9,16 @@ import pytest
 from fixtures.bulk import Bulk, emit_many, end_all, replay_settings
 from fixtures.cli import Cli
 from fixtures.outbox import Holder, Outbox
-from outbox_relay.errors import (
+from outbox_core.errors import (
     Refused,
     RelayUnknown,
     RightMissing,
     SelectionInvalid,
     TooManyEvents,
 )
-from outbox_relay.model.lifecycle import State
-from outbox_relay.store import replays
-from outbox_relay.store.connection import connect
+from outbox_core.model.lifecycle import State
+from outbox_core.store import replays
+from outbox_core.store.connection import connect
 from services import PgBouncer, Postgres
 
 pytestmark = pytest.mark.pg

@@ -11,7 +11,7 @@ from psycopg import errors as pg
 from fixtures.cli import Cli
 from fixtures.outbox import Holder, Outbox
 from fixtures.relays import Broker, RunRelay
-from outbox_relay.model.lifecycle import Hold, State
+from outbox_core.model.lifecycle import Hold, State
 from services import Postgres, wait_until
 
 pytestmark = pytest.mark.pg
@@ -108,7 +108,7 @@ def test_an_event_that_nobody_is_to_have_does_not_look_as_if_it_waited(
 def test_what_waits_goes_in_batches_also_from_lanes(
     outbox: Outbox, cli: Cli, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("outbox_relay.store.retirement.BATCH", 1000)
+    monkeypatch.setattr("outbox_core.store.intervene.retirement.BATCH", 1000)
     for ordering in ("None", "Key"):
         outbox.register("orders", ordering=ordering)
         outbox.sql(

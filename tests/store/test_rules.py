@@ -6,9 +6,9 @@ from psycopg import errors as pg
 from fixtures.bulk import Bulk, emit_many, end_all
 from fixtures.cli import Cli
 from fixtures.outbox import Holder, Outbox
-from outbox_relay.model.lifecycle import State
-from outbox_relay.store.backlog import backlog
-from outbox_relay.store.health import OUR_TRIGGERS
+from outbox_core.model.lifecycle import State
+from outbox_core.store.doctor.facts import OUR_TRIGGERS
+from outbox_core.store.inspect.backlog import backlog
 
 pytestmark = pytest.mark.pg
 

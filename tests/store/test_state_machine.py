@@ -28,11 +28,11 @@ from hypothesis.stateful import (
 from fixtures.bulk import Bulk
 from fixtures.made_settings import relay_settings
 from fixtures.outbox import Holder, Outbox
-from outbox_relay.model.event import Claim
-from outbox_relay.model.lifecycle import Hold, State
-from outbox_relay.store.deliveries import UNORDERED, Finished, Wanted
-from outbox_relay.store.lanes import LANES
-from outbox_relay.store.tokens import fresh_token
+from outbox_core.model.event import Claim
+from outbox_core.model.lifecycle import Hold, State
+from outbox_core.store.deliveries import UNORDERED, Finished, Wanted
+from outbox_core.store.lanes import LANES
+from outbox_core.store.tokens import fresh_token
 from outbox_relay.worker.reaper import Reaper
 from services import Postgres, wait_until
 

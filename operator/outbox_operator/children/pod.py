@@ -8,6 +8,7 @@ Fit for the pod-security level `restricted`, unless the resource asks for someth
 from collections.abc import Mapping
 from typing import Any
 
+from outbox_core.contract.values import Settings
 from outbox_operator.children.names import OWNER, Manifest, labels, service_account_of
 from outbox_operator.resources.objects import SecretKeyRef
 from outbox_operator.resources.pods import PodSettings
@@ -20,7 +21,6 @@ from outbox_operator.resources.settings import (
     store_variables,
 )
 from outbox_operator.settings import OperatorSettings
-from outbox_relay.contract.values import Settings
 
 USER = 65532
 """Of the images."""

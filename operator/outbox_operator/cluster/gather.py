@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import Mapping
 from typing import Any
 
+from outbox_core.contract.report import Report
 from outbox_operator.children.marks import is_adoptable
 from outbox_operator.cluster.api import Api, ApiError, Body
 from outbox_operator.cluster.informer import Informers, Owner
@@ -14,7 +15,6 @@ from outbox_operator.resources.objects import Resource
 from outbox_operator.resources.relay import OutboxRelay
 from outbox_operator.resources.settings import PORT, secrets
 from outbox_operator.seen import ENDED, ChildKey, Pod, Seen
-from outbox_relay.contract.report import Report
 
 
 class Gatherer:

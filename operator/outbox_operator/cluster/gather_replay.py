@@ -6,6 +6,7 @@ from datetime import timedelta
 
 from pydantic import ValidationError
 
+from outbox_core.contract.replay import ReplayReport
 from outbox_operator.children.replay_pods import UID
 from outbox_operator.cluster.api import Api, ApiError, Body
 from outbox_operator.cluster.gather import (
@@ -25,7 +26,6 @@ from outbox_operator.resources.replay import OutboxReplay
 from outbox_operator.resources.settings import PORT, store_secrets
 from outbox_operator.seen import Pod
 from outbox_operator.seen_replay import Driver, ReplaySeen
-from outbox_relay.contract.replay import ReplayReport
 
 
 class ReplayGatherer:

@@ -13,7 +13,7 @@ from typing import NamedTuple, TypeVar
 import aiohttp
 from pydantic import ValidationError
 
-from outbox_relay.contract.report import ReportPart
+from outbox_core.contract.report import ReportPart
 
 Told = TypeVar("Told", bound=ReportPart)
 

@@ -10,6 +10,8 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Literal
 
+from outbox_core.contract.reasons import Reason as DriverReason
+from outbox_core.contract.replay import Exit, ReplayReport
 from outbox_operator.decide.checks import (
     Finding,
     a_pod_finds_no_node,
@@ -21,8 +23,6 @@ from outbox_operator.resources.conditions import Reason
 from outbox_operator.resources.replay import OutboxReplay
 from outbox_operator.seen import Body, Pod, Seen
 from outbox_operator.seen_replay import Driver, Ended, ReplaySeen
-from outbox_relay.contract.reasons import Reason as DriverReason
-from outbox_relay.contract.replay import Exit, ReplayReport
 
 SETTLES = timedelta(seconds=5)
 """Between the end of a Job and our seeing that of its pod: two watches, of which either may lag."""

@@ -7,12 +7,12 @@ Figures are rounded where their last digits mean nothing, so that a status is no
 from collections.abc import Sequence
 from datetime import timedelta
 
+from outbox_core.contract.report import Backlog, Report, Throughput, TopError
+from outbox_core.contract.values import format_duration
 from outbox_operator.decide.autoscaling import Load
 from outbox_operator.decide.checks import Finding
 from outbox_operator.resources.conditions import Reason
 from outbox_operator.resources.relay import OutboxRelay, RelayStatus
-from outbox_relay.contract.report import Backlog, Report, Throughput, TopError
-from outbox_relay.contract.values import format_duration
 
 USUAL_LAG = 60.0
 """Seconds from which on a backlog is not healthy, where nobody said another target."""

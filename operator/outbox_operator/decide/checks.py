@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from functools import partial
 
+from outbox_core.contract.reasons import Reason as RelayReason
 from outbox_operator.children.deployment import PROGRESS_DEADLINE
 from outbox_operator.children.names import child_name
 from outbox_operator.resources.conditions import Reason, RelayCondition
@@ -16,7 +17,6 @@ from outbox_operator.resources.objects import Resource
 from outbox_operator.resources.relay import OutboxRelay
 from outbox_operator.resources.settings import secret_files
 from outbox_operator.seen import Pod, Seen, Stopped, Surroundings, Waiting
-from outbox_relay.contract.reasons import Reason as RelayReason
 
 NOT_PULLED = frozenset(
     {"ErrImagePull", "ImagePullBackOff", "InvalidImageName", "ErrImageNeverPull"}

@@ -10,13 +10,13 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Literal
 
+from outbox_core.contract.reasons import Reason as DriverReason
+from outbox_core.contract.replay import ReplayReport
 from outbox_operator.decide.attempt import Going, Over, Starting, is_gone, judge_attempt
 from outbox_operator.decide.checks import Finding, a_secret_is_missing
 from outbox_operator.resources.conditions import Reason
 from outbox_operator.resources.replay import OutboxReplay
 from outbox_operator.seen_replay import ReplaySeen
-from outbox_relay.contract.reasons import Reason as DriverReason
-from outbox_relay.contract.replay import ReplayReport
 
 Engine = Literal["SparkApplication", "Job"]
 ENGINES: tuple[Engine, ...] = ("SparkApplication", "Job")

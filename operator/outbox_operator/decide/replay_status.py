@@ -10,6 +10,8 @@ from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Any
 
+from outbox_core.contract.reasons import Reason as DriverReason
+from outbox_core.contract.replay import ReplayReport
 from outbox_operator.children.names import attempt_name
 from outbox_operator.decide.attempt import Going, Starting
 from outbox_operator.decide.backlog import rounded
@@ -30,8 +32,6 @@ from outbox_operator.decide.silence import CAUSE
 from outbox_operator.resources.conditions import Judged, Reason, ReplayCondition, as_conditions
 from outbox_operator.resources.replay import OutboxReplay, Phase, ReplayStatus
 from outbox_operator.seen import Refusal, Restraint, Surroundings
-from outbox_relay.contract.reasons import Reason as DriverReason
-from outbox_relay.contract.replay import ReplayReport
 
 PASSING = frozenset(
     {

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from dataclasses import replace as with_
 from datetime import datetime
 
+from outbox_core.contract.reasons import Reason as RelayReason
 from outbox_operator.children.names import child_name
 from outbox_operator.children.pod import CONFIG_VOLUME
 from outbox_operator.decide.checks import Finding, first_finding, is_overdue
@@ -17,7 +18,6 @@ from outbox_operator.resources.conditions import Reason
 from outbox_operator.resources.objects import REVISION
 from outbox_operator.resources.relay import OutboxRelay, RolledOut
 from outbox_operator.seen import Body, Seen
-from outbox_relay.contract.reasons import Reason as RelayReason
 
 PASSING = frozenset(
     {

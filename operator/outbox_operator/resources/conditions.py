@@ -13,9 +13,9 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
+from outbox_core.contract.values import Time
 from outbox_operator.resources.objects import Count, Status
 from outbox_operator.resources.texts import CONDITION_CHARACTERS, condition_text
-from outbox_relay.contract.values import Time
 
 
 class RelayCondition(StrEnum):

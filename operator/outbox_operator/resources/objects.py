@@ -12,7 +12,7 @@ from typing import Annotated, Any, Final, Self
 
 from pydantic import ConfigDict, Field, PrivateAttr, ValidationError
 
-from outbox_relay.contract.values import Settings, Time
+from outbox_core.contract.values import Settings, Time
 
 GROUP = "outbox.dev"
 VERSION = "v1alpha1"

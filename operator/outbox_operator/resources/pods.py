@@ -11,8 +11,8 @@ from typing import Annotated, Literal
 
 from pydantic import ConfigDict, Field, model_validator
 
+from outbox_core.contract.values import Settings
 from outbox_operator.resources.objects import ObjectName, PlainObject, Quantity, SecretKeyRef
-from outbox_relay.contract.values import Settings
 
 OUR_ENV = ("OUTBOX_DSN", "POD_NAME")
 """Variables that the operator sets itself."""

@@ -10,10 +10,10 @@ from typing import Annotated
 
 from pydantic import Field, model_validator
 
+from outbox_core.contract.librdkafka import BY_KEY, REFUSED
+from outbox_core.contract.settings import KafkaProducer, SaslMechanism
+from outbox_core.contract.values import Settings
 from outbox_operator.resources.objects import SecretKeyRef
-from outbox_relay.contract.librdkafka import BY_KEY, REFUSED
-from outbox_relay.contract.settings import KafkaProducer, SaslMechanism
-from outbox_relay.contract.values import Settings
 
 ONE_OF = f"one of {', '.join(BY_KEY)}"
 

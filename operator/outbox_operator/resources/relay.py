@@ -10,6 +10,9 @@ from typing import Annotated, Literal
 
 from pydantic import Field, model_validator
 
+from outbox_core.contract.report import Backlog, Throughput, TopError
+from outbox_core.contract.settings import Behaviour, StoreTimeouts
+from outbox_core.contract.values import Settings, Time
 from outbox_operator.resources.autoscaling import MOST_REPLICAS, Autoscaling
 from outbox_operator.resources.conditions import Condition
 from outbox_operator.resources.objects import (
@@ -23,9 +26,6 @@ from outbox_operator.resources.objects import (
 )
 from outbox_operator.resources.pods import RelayPod
 from outbox_operator.resources.publisher import Publisher
-from outbox_relay.contract.report import Backlog, Throughput, TopError
-from outbox_relay.contract.settings import Behaviour, StoreTimeouts
-from outbox_relay.contract.values import Settings, Time
 
 LONGEST_OBJECT_NAME = 189
 """With the longest namespace (63) before it, it is a relay's name of 253 characters, the most that

@@ -11,6 +11,8 @@ from typing import Annotated, Literal
 
 from pydantic import Field, model_validator
 
+from outbox_core.contract.replay import Preview, ReplayRequest
+from outbox_core.contract.values import Settings, Time
 from outbox_operator.resources.conditions import Condition
 from outbox_operator.resources.objects import (
     API_VERSION,
@@ -22,8 +24,6 @@ from outbox_operator.resources.objects import (
     Status,
 )
 from outbox_operator.resources.pods import PodSettings
-from outbox_relay.contract.replay import Preview, ReplayRequest
-from outbox_relay.contract.values import Settings, Time
 
 REQUESTED_BY = "outbox.dev/requested-by"
 """An annotation: who asks for it. Kubernetes does not keep who made a resource."""

@@ -10,6 +10,9 @@ from typing import NamedTuple
 
 from pydantic import BaseModel
 
+from outbox_core.contract.librdkafka import BY_KEY, REFUSED
+from outbox_core.contract.selection import Range, Selection
+from outbox_core.contract.settings import Polling, RetryPolicy
 from outbox_operator.resources.autoscaling import Autoscaling
 from outbox_operator.resources.pods import (
     OUR_ENV,
@@ -35,9 +38,6 @@ from outbox_operator.resources.relay import (
     StoreTls,
 )
 from outbox_operator.resources.replay import POD_KEYS, POD_KEYS_TOLD, ReplaySpec
-from outbox_relay.contract.librdkafka import BY_KEY, REFUSED
-from outbox_relay.contract.selection import Range, Selection
-from outbox_relay.contract.settings import Polling, RetryPolicy
 
 
 class Rule(NamedTuple):

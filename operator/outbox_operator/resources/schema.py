@@ -14,6 +14,7 @@ from typing import Annotated, Any, Literal, Union, get_args, get_origin
 from pydantic import AwareDatetime, BaseModel
 from pydantic.fields import FieldInfo
 
+from outbox_core.contract.values import DURATION, LONGEST_TEXT, format_duration
 from outbox_operator.resources.conditions import Condition
 from outbox_operator.resources.pods import (
     EnvVar,
@@ -23,7 +24,6 @@ from outbox_operator.resources.pods import (
     VolumeMount,
 )
 from outbox_operator.resources.rules import FOR_GOOD, RULES, Rule, length, unchanged
-from outbox_relay.contract.values import DURATION, LONGEST_TEXT, format_duration
 
 Schema = dict[str, Any]
 

@@ -7,11 +7,11 @@ is only named.
 
 from typing import Any
 
+from outbox_core.contract.settings import Http, RelaySettings, StoreTimeouts
+from outbox_core.contract.values import Settings
 from outbox_operator.resources.objects import SecretKeyRef
 from outbox_operator.resources.publisher import Kafka
 from outbox_operator.resources.relay import OutboxRelay, RelaySpec
-from outbox_relay.contract.settings import Http, RelaySettings, StoreTimeouts
-from outbox_relay.contract.values import Settings
 
 SAME = (set(RelaySpec.model_fields) & set(RelaySettings.model_fields)) - {"store", "publisher"}
 """What resource and file say in the same words."""
@@ -42,7 +42,7 @@ PUBLIC_CAS = "/etc/ssl/certs/ca-certificates.crt"
 
 def settings(relay: OutboxRelay) -> dict[str, Any]:
     """
-    The content of relay.yaml, as `outbox_relay.contract.settings.load` reads it. Only what differs
+    The content of relay.yaml, as `outbox_core.contract.settings.load` reads it. Only what differs
     from the contract's defaults: a relay of an older version, which a resource may pin, refuses
     fields that it does not know.
 
@@ -108,7 +108,7 @@ def store_files(relay: OutboxRelay) -> dict[str, SecretKeyRef]:
 def store_variables(relay: OutboxRelay) -> dict[str, str]:
     """TLS to the store, as variables that libpq itself reads: so every program in a pod has it,
     with a config or without, and of any version. In libpq the connection string would win over
-    them; `outbox_relay.store.connection` sees that it does not."""
+    them; `outbox_core.store.connection` sees that it does not."""
     tls = relay.spec.store.postgresql.tls
     if tls is None:
         return {}

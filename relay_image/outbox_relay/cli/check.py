@@ -7,12 +7,12 @@ from fnmatch import fnmatchcase
 
 import click
 
+from outbox_core.contract.settings import RelaySettings
+from outbox_core.errors import OutboxError, StoreError
+from outbox_core.store.doctor.facts import EventKind, event_kinds, gather
+from outbox_core.store.doctor.findings import Finding, judge
 from outbox_relay.cli.options import Source, as_duration, output_option, with_source
 from outbox_relay.cli.output import clean, print_json
-from outbox_relay.contract.settings import RelaySettings
-from outbox_relay.errors import OutboxError, StoreError
-from outbox_relay.store.findings import Finding, judge
-from outbox_relay.store.health import EventKind, event_kinds, gather
 
 PAUSE = 1.0
 

@@ -6,6 +6,11 @@ from uuid import UUID
 
 import click
 
+from outbox_core.model.lifecycle import State
+from outbox_core.store.inspect import event as event_of
+from outbox_core.store.inspect import overview
+from outbox_core.store.inspect.listing import Filter, Listing, Page, select
+from outbox_core.store.reading import Row, clock
 from outbox_relay.cli.options import (
     Source,
     as_time_or_age,
@@ -28,10 +33,6 @@ from outbox_relay.cli.output import (
     shorten,
     time_cell,
 )
-from outbox_relay.model.lifecycle import State
-from outbox_relay.store import inspection
-from outbox_relay.store.inspection import Row
-from outbox_relay.store.selection import Filter, Listing, Page, select
 
 Time = datetime | timedelta | None
 SHOWN = 2000
@@ -163,7 +164,7 @@ def list_(
 ) -> None:
     """List events: by state, type, tenant, key, time, attempts, error; newest first."""
     with source.look(timeout) as conn:
-        now = inspection.clock(conn)
+        now = clock(conn)
         wanted = Filter(
             states=tuple(State(s) for s in states),
             created_after=moment(created_after, now),
@@ -193,8 +194,8 @@ def show(source: Source, event_id: UUID, how: str, full: bool, timeout: float, o
     """Show one event whole: fields, payload, what each relay and each person did with it."""
     whole = full or output == "json"
     with source.look(timeout) as conn:
-        event = inspection.show(conn, event_id, None if whole else 64 * 1024)
-        now = inspection.clock(conn)
+        event = event_of.show(conn, event_id, None if whole else 64 * 1024)
+        now = clock(conn)
     payload = bytes(event.pop("payload"))
     if output == "json":
         print_json(event | payload_value(payload, how))
@@ -255,7 +256,7 @@ def audit(
 ) -> None:
     """Who did what by hand, newest first: to one event, or to all."""
     with source.look(timeout) as conn:
-        rows = inspection.audit(conn, event_id, limit + 1, before_id)
+        rows = event_of.audit(conn, event_id, limit + 1, before_id)
     more = len(rows) > limit
     rows = rows[:limit]
     if output == "json":
@@ -275,8 +276,8 @@ def audit(
 def relays(source: Source, timeout: float, output: str) -> None:
     """The relays that have registered, and what each subscribes to."""
     with source.look(timeout) as conn:
-        rows = inspection.relays(conn)
-        now = inspection.clock(conn)
+        rows = overview.relays(conn)
+        now = clock(conn)
     if output == "json":
         print_json({"relays": rows})
         return

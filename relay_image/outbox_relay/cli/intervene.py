@@ -10,9 +10,9 @@ from uuid import UUID
 
 import click
 
+from outbox_core.store.intervene.interventions import Interventions, Result
 from outbox_relay.cli.options import Source, as_duration, as_time, output_option, with_source
 from outbox_relay.cli.output import clean, note, print_json
-from outbox_relay.store.interventions import Interventions, Result
 
 F = TypeVar("F", bound=Callable[..., Any])
 

@@ -5,9 +5,9 @@ Called by `cli.main` for the commands that are a container's main process: what 
 them by `kubectl exec` must not speak for them.
 """
 
-from outbox_relay.contract.reasons import LastWords
-from outbox_relay.errors import OutboxError
-from outbox_relay.observe import termination
+from outbox_core.contract.reasons import LastWords
+from outbox_core.errors import OutboxError
+from outbox_core.observe import termination
 
 OF_A_CONTAINER = ("migrate", "run", "reap", "retire")
 

@@ -4,11 +4,12 @@ from uuid import UUID
 
 import click
 
+from outbox_core.store.inspect import event as event_of
+from outbox_core.store.inspect.listing import Filter, Page, select
+from outbox_core.store.reading import clock
 from outbox_relay.cli.inspect import print_listing
 from outbox_relay.cli.options import Source, output_option, timeout_option, with_source
 from outbox_relay.cli.output import Columns, note, print_json, print_table
-from outbox_relay.store import inspection
-from outbox_relay.store.selection import Filter, Page, select
 
 
 @click.command()
@@ -30,7 +31,7 @@ def trace(
 ) -> None:
     """All events of a correlation id, in order."""
     with source.look(timeout) as conn:
-        now = inspection.clock(conn)
+        now = clock(conn)
         wanted = Filter(correlation=correlation_id, tenant=tenant)
         listing = select(conn, wanted, Page(limit, after_seq=after_seq, oldest_first=True))
     print_listing(listing, output, True, now)
@@ -53,7 +54,7 @@ CHAIN: Columns = {
 def causes(source: Source, event_id: UUID, timeout: float, output: str) -> None:
     """What caused an event, what caused that, and so on."""
     with source.look(timeout) as conn:
-        rows = inspection.causes(conn, event_id)
+        rows = event_of.causes(conn, event_id)
     if output == "json":
         print_json({"events": rows})
         return
@@ -70,7 +71,7 @@ def causes(source: Source, event_id: UUID, timeout: float, output: str) -> None:
 def effects(source: Source, event_id: UUID, timeout: float, output: str) -> None:
     """What an event caused, what that caused, and so on."""
     with source.look(timeout) as conn:
-        rows = inspection.effects(conn, event_id)
+        rows = event_of.effects(conn, event_id)
     if output == "json":
         print_json({"events": rows})
     else:

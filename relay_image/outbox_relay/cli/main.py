@@ -12,7 +12,8 @@ from collections.abc import Sequence
 
 import click
 
-from outbox_relay import __version__
+from outbox_core import __version__
+from outbox_core.errors import Defect, OutboxError, SettingsError
 from outbox_relay.cli import (
     check,
     inspect,
@@ -24,7 +25,6 @@ from outbox_relay.cli import (
     serve,
     troubles,
 )
-from outbox_relay.errors import Defect, OutboxError, SettingsError
 
 SECTIONS = {
     "Run": [serve.migrate, serve.run, serve.reap, serve.validate, check.check],

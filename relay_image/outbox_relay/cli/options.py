@@ -11,10 +11,10 @@ from typing import Any
 
 import click
 
-from outbox_relay.contract.settings import RelaySettings, load
-from outbox_relay.contract.values import parse_duration
-from outbox_relay.store.connection import Connection, connect
-from outbox_relay.store.inspection import reading
+from outbox_core.contract.settings import RelaySettings, load
+from outbox_core.contract.values import parse_duration
+from outbox_core.store.connection import Connection, connect
+from outbox_core.store.reading import reading
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,7 @@ from uuid import UUID
 
 import click
 
-from outbox_relay.store.inspection import FOREVER, LONG_AGO, Row
+from outbox_core.store.reading import FOREVER, LONG_AGO, Row
 
 Columns = Mapping[str, Callable[[Row], object]]
 

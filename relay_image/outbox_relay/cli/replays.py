@@ -2,6 +2,8 @@
 
 import click
 
+from outbox_core.store.inspect import overview
+from outbox_core.store.reading import Row, clock
 from outbox_relay.cli.options import (
     Source,
     output_option,
@@ -10,8 +12,6 @@ from outbox_relay.cli.options import (
     with_source,
 )
 from outbox_relay.cli.output import Columns, age_cell, note, print_json, print_table, shorten
-from outbox_relay.store import inspection
-from outbox_relay.store.inspection import Row
 
 
 @click.command()
@@ -23,8 +23,8 @@ from outbox_relay.store.inspection import Row
 def replays(source: Source, relay: str | None, limit: int, timeout: float, output: str) -> None:
     """Bulk replays, newest first: what each was asked for, and how far it is."""
     with source.look(timeout) as conn:
-        rows = inspection.replays(conn, relay, limit)
-        now = inspection.clock(conn)
+        rows = overview.replays(conn, relay, limit)
+        now = clock(conn)
     if output == "json":
         print_json({"replays": rows})
         return

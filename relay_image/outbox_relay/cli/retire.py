@@ -4,10 +4,10 @@ from datetime import timedelta
 
 import click
 
+from outbox_core.store.intervene.retirement import Retirement, Retiring
 from outbox_relay.cli.intervene import default_actor, not_blank
 from outbox_relay.cli.options import Source, as_duration, output_option, with_source
 from outbox_relay.cli.output import note, print_json
-from outbox_relay.store.retirement import Retirement, Retiring
 
 SAID_EVERY = 1_000_000
 

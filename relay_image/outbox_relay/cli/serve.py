@@ -5,8 +5,8 @@ from pathlib import Path
 
 import click
 
+from outbox_core.contract.settings import load
 from outbox_relay.cli.options import Source, as_duration, config_option, with_source
-from outbox_relay.contract.settings import load
 
 
 @click.command()
@@ -26,9 +26,9 @@ def migrate(source: Source, wait: timedelta) -> None:
     program is left alone. It waits at most 2 s at a time for a table's lock, because producers and
     relays queue up behind it; then it lets them pass and tries again.
     """
-    from outbox_relay.observe import logs
-    from outbox_relay.store.migrate import KNOWN
-    from outbox_relay.store.migrate import migrate as bring_up_to_date
+    from outbox_core.observe import logs
+    from outbox_core.store.migrate import KNOWN
+    from outbox_core.store.migrate import migrate as bring_up_to_date
 
     if source.settings is not None:
         logs.set_up(source.settings.log)

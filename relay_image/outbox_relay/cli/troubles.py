@@ -5,6 +5,12 @@ from dataclasses import asdict
 
 import click
 
+from outbox_core.model.lifecycle import State
+from outbox_core.store.inspect import counts as count
+from outbox_core.store.inspect import trouble
+from outbox_core.store.inspect.backlog import CAP
+from outbox_core.store.inspect.listing import Filter, Page, select
+from outbox_core.store.reading import Row, clock
 from outbox_relay.cli.inspect import error_cell, print_listing
 from outbox_relay.cli.options import (
     Source,
@@ -22,12 +28,6 @@ from outbox_relay.cli.output import (
     print_table,
     shorten,
 )
-from outbox_relay.model.lifecycle import State
-from outbox_relay.store import counts as count
-from outbox_relay.store import inspection, trouble
-from outbox_relay.store.backlog import CAP
-from outbox_relay.store.inspection import Row
-from outbox_relay.store.selection import Filter, Page, select
 
 HINT = (
     "When the cause is gone: outbox-relay replay EVENT... --reason '...' sends them again; "
@@ -60,7 +60,7 @@ def dead(
 ) -> None:
     """Dead events, grouped by what killed them; numbers and ids in error texts do not count."""
     with source.look(timeout) as conn:
-        now = inspection.clock(conn)
+        now = clock(conn)
         if as_list:
             wanted = Filter(relay=relay, tenant=tenant, states=(State.DEAD,))
             print_listing(select(conn, wanted, Page(limit, None, before_seq)), output, False, now)

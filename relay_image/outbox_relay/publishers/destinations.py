@@ -10,8 +10,8 @@ tells us through `blame` if it answers.
 import logging
 from collections.abc import Callable, Collection, Mapping, Sequence
 
-from outbox_relay.model.attempt import Acked, Error, ErrorClass, Outcome, Refused, Unsent
-from outbox_relay.model.event import Claim
+from outbox_core.model.attempt import Acked, Error, ErrorClass, Outcome, Refused, Unsent
+from outbox_core.model.event import Claim
 from outbox_relay.publishers.parking import Parked, Parking, Trial, Wait
 
 LOG = logging.getLogger("outbox.relay")

@@ -18,12 +18,12 @@ from datetime import timedelta
 
 from confluent_kafka import KafkaError
 
-from outbox_relay.contract.settings import Kafka
-from outbox_relay.contract.values import format_duration
-from outbox_relay.errors import OutboxError
-from outbox_relay.model.attempt import Acked, Error, ErrorClass, Outcome, Refused, Unsent
-from outbox_relay.model.event import Claim
-from outbox_relay.model.ordering import BEHIND, broken_keys, waves, without_broken
+from outbox_core.contract.settings import Kafka
+from outbox_core.contract.values import format_duration
+from outbox_core.errors import OutboxError
+from outbox_core.model.attempt import Acked, Error, ErrorClass, Outcome, Refused, Unsent
+from outbox_core.model.event import Claim
+from outbox_core.model.ordering import BEHIND, broken_keys, waves, without_broken
 from outbox_relay.publishers.destinations import Destinations
 from outbox_relay.publishers.kafka_check import ask_cluster
 from outbox_relay.publishers.kafka_config import (

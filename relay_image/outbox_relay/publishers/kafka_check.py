@@ -15,8 +15,8 @@ from confluent_kafka.admin import AdminClient
 from confluent_kafka.admin._config import ConfigResource  # the public module does not declare them
 from confluent_kafka.admin._topic import TopicDescription
 
-from outbox_relay.contract.settings import Kafka
-from outbox_relay.errors import BrokerRefused, OutboxError, PublisherError
+from outbox_core.contract.settings import Kafka
+from outbox_core.errors import BrokerRefused, OutboxError, PublisherError
 from outbox_relay.publishers.kafka_config import Trouble, client_config, make_client
 from outbox_relay.publishers.kafka_errors import LETS_NOBODY_IN
 

@@ -14,10 +14,10 @@ from typing import Any, TypeVar
 
 from confluent_kafka import KafkaError, KafkaException
 
-from outbox_relay.contract.librdkafka import BY_KEY, REFUSED
-from outbox_relay.contract.settings import Kafka
-from outbox_relay.errors import SettingsError
-from outbox_relay.model.attempt import without_secrets
+from outbox_core.contract.librdkafka import BY_KEY, REFUSED
+from outbox_core.contract.settings import Kafka
+from outbox_core.errors import SettingsError
+from outbox_core.model.attempt import without_secrets
 
 Config = dict[str, Any]
 Client = TypeVar("Client")

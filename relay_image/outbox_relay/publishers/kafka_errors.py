@@ -4,7 +4,7 @@ from typing import Final
 
 from confluent_kafka import KafkaError
 
-from outbox_relay.model.attempt import Error, ErrorClass
+from outbox_core.model.attempt import Error, ErrorClass
 
 OF_THE_EVENT: Final = frozenset(
     (

@@ -18,10 +18,10 @@ from operator import attrgetter
 from string import Formatter
 from typing import Final
 
-from outbox_relay.contract.settings import Kafka
-from outbox_relay.errors import SettingsError
-from outbox_relay.model.attempt import Error, ErrorClass, Refused
-from outbox_relay.model.event import Claim
+from outbox_core.contract.settings import Kafka
+from outbox_core.errors import SettingsError
+from outbox_core.model.attempt import Error, ErrorClass, Refused
+from outbox_core.model.event import Claim
 
 Header = tuple[str, str | bytes | None]
 Headers = list[Header]

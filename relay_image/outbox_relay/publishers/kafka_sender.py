@@ -14,9 +14,9 @@ from typing import NamedTuple
 
 from confluent_kafka import KafkaError, KafkaException, Message, Producer
 
-from outbox_relay.model.attempt import Acked, Error, ErrorClass, Outcome, Refused
-from outbox_relay.model.event import Claim
-from outbox_relay.model.ordering import BEHIND
+from outbox_core.model.attempt import Acked, Error, ErrorClass, Outcome, Refused
+from outbox_core.model.event import Claim
+from outbox_core.model.ordering import BEHIND
 from outbox_relay.publishers.kafka_config import Config, Credentials, Trouble, make_client
 from outbox_relay.publishers.kafka_errors import IN_DOUBT, error_of
 from outbox_relay.publishers.kafka_messages import Headers

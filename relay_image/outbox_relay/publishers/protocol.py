@@ -10,8 +10,8 @@ from collections.abc import Hashable, Sequence
 from datetime import timedelta
 from typing import Protocol
 
-from outbox_relay.model.attempt import Outcome
-from outbox_relay.model.event import Claim
+from outbox_core.model.attempt import Outcome
+from outbox_core.model.event import Claim
 from outbox_relay.publishers.parking import Parked
 
 

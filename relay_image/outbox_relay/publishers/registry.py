@@ -1,6 +1,6 @@
 """Which publisher the settings ask for: the only place that knows them all."""
 
-from outbox_relay.contract.settings import RelaySettings
+from outbox_core.contract.settings import RelaySettings
 from outbox_relay.publishers.protocol import Publisher
 
 

@@ -11,8 +11,8 @@ import threading
 from collections.abc import Callable, Sequence
 from enum import StrEnum
 
-from outbox_relay.contract.reasons import Reason
-from outbox_relay.model.attempt import Acked, ErrorClass, Outcome, Refused
+from outbox_core.contract.reasons import Reason
+from outbox_core.model.attempt import Acked, ErrorClass, Outcome, Refused
 
 TRIAL = 20
 """Events in the batch that goes first."""

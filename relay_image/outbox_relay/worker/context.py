@@ -6,15 +6,15 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
-from outbox_relay.contract.settings import RelaySettings
-from outbox_relay.errors import SettingsError, StoreUnavailable
-from outbox_relay.model.retry import Retry
-from outbox_relay.observe.health import Health
-from outbox_relay.observe.metrics import Metrics
+from outbox_core.contract.settings import RelaySettings
+from outbox_core.errors import SettingsError, StoreUnavailable
+from outbox_core.model.retry import Retry
+from outbox_core.observe.health import Health
+from outbox_core.observe.metrics import Metrics
+from outbox_core.store import relays
+from outbox_core.store.connection import Connection, connect, relay_application
+from outbox_core.store.migrate import require_current
 from outbox_relay.publishers.protocol import Publisher
-from outbox_relay.store import relays
-from outbox_relay.store.connection import Connection, connect, relay_application
-from outbox_relay.store.migrate import require_current
 from outbox_relay.worker.breaker import Breaker
 from outbox_relay.worker.polling import Crew
 

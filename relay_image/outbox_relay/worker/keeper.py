@@ -10,13 +10,13 @@ import threading
 from collections.abc import Mapping
 from typing import Any
 
-from outbox_relay.contract.reasons import Reason
-from outbox_relay.errors import StoreError
-from outbox_relay.store import relays
-from outbox_relay.store.connection import Connection
-from outbox_relay.store.deliveries import Deliveries
-from outbox_relay.store.lanes import Lanes, Seen
-from outbox_relay.store.tokens import fresh_token
+from outbox_core.contract.reasons import Reason
+from outbox_core.errors import StoreError
+from outbox_core.store import relays
+from outbox_core.store.connection import Connection
+from outbox_core.store.deliveries import Deliveries
+from outbox_core.store.lanes import Lanes, Seen
+from outbox_core.store.tokens import fresh_token
 from outbox_relay.worker.context import Context
 from outbox_relay.worker.reaper import Reaper
 

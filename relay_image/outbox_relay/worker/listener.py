@@ -2,8 +2,8 @@
 
 import logging
 
-from outbox_relay.errors import StoreError
-from outbox_relay.store.connection import is_pooled, translated
+from outbox_core.errors import StoreError
+from outbox_core.store.connection import is_pooled, translated
 from outbox_relay.worker.context import Context
 
 log = logging.getLogger("outbox.listener")

@@ -10,8 +10,8 @@ import logging
 from collections.abc import Sequence
 from datetime import timedelta
 
-from outbox_relay.model.attempt import Outcome, Unsent
-from outbox_relay.model.event import Claim
+from outbox_core.model.attempt import Outcome, Unsent
+from outbox_core.model.event import Claim
 from outbox_relay.publishers.parking import Parked
 from outbox_relay.worker.context import Context
 from outbox_relay.worker.reporting import Reporter

@@ -12,17 +12,17 @@ import time
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from outbox_relay.contract.reasons import Reason, reason_of
-from outbox_relay.errors import StoreError
-from outbox_relay.model import ordering
-from outbox_relay.model.attempt import Acked, Error, ErrorClass, Outcome, Refused, Unsent, Verdict
-from outbox_relay.model.event import Claim
-from outbox_relay.model.lifecycle import State
-from outbox_relay.model.retry import judge
-from outbox_relay.store.connection import Connection
-from outbox_relay.store.deliveries import Deliveries, Finished, Turn, Wanted
-from outbox_relay.store.lanes import Lanes
-from outbox_relay.store.tokens import fresh_token
+from outbox_core.contract.reasons import Reason, reason_of
+from outbox_core.errors import StoreError
+from outbox_core.model import ordering
+from outbox_core.model.attempt import Acked, Error, ErrorClass, Outcome, Refused, Unsent, Verdict
+from outbox_core.model.event import Claim
+from outbox_core.model.lifecycle import State
+from outbox_core.model.retry import judge
+from outbox_core.store.connection import Connection
+from outbox_core.store.deliveries import Deliveries, Finished, Turn, Wanted
+from outbox_core.store.lanes import Lanes
+from outbox_core.store.tokens import fresh_token
 from outbox_relay.worker.breaker import BreakerState
 from outbox_relay.worker.context import Context
 from outbox_relay.worker.polling import Pace, Share

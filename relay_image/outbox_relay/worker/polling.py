@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from typing import NamedTuple
 
-from outbox_relay.store.tokens import fresh_token
+from outbox_core.store.tokens import fresh_token
 
 SILENCE_SHARE = 0.1
 """The pause is a tenth of the silence so far: what comes after a second of silence waits for a

@@ -10,17 +10,17 @@ import random
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from outbox_relay.contract.settings import RelaySettings
-from outbox_relay.errors import RelayUnknown
-from outbox_relay.model import ordering
-from outbox_relay.model.event import Claim
-from outbox_relay.model.lifecycle import State
-from outbox_relay.model.retry import Retry, judge_crash
-from outbox_relay.store.connection import Connection, connect, end_frozen, translated
-from outbox_relay.store.deliveries import Deliveries
-from outbox_relay.store.lanes import Lanes
-from outbox_relay.store.migrate import require_current
-from outbox_relay.store.relays import relay_id
+from outbox_core.contract.settings import RelaySettings
+from outbox_core.errors import RelayUnknown
+from outbox_core.model import ordering
+from outbox_core.model.event import Claim
+from outbox_core.model.lifecycle import State
+from outbox_core.model.retry import Retry, judge_crash
+from outbox_core.store.connection import Connection, connect, end_frozen, translated
+from outbox_core.store.deliveries import Deliveries
+from outbox_core.store.lanes import Lanes
+from outbox_core.store.migrate import require_current
+from outbox_core.store.relays import relay_id
 
 log = logging.getLogger("outbox.reaper")
 

@@ -12,16 +12,16 @@ import threading
 import time
 from collections.abc import Callable
 
-from outbox_relay import __version__
-from outbox_relay.contract.settings import RelaySettings
-from outbox_relay.errors import Defect, OutboxError, SchemaMissing, SchemaTooNew, StoreUnavailable
-from outbox_relay.observe import logs
-from outbox_relay.observe.health import Health
-from outbox_relay.observe.metrics import Metrics
-from outbox_relay.observe.server import Server
+from outbox_core import __version__
+from outbox_core.contract.settings import RelaySettings
+from outbox_core.errors import Defect, OutboxError, SchemaMissing, SchemaTooNew, StoreUnavailable
+from outbox_core.observe import logs
+from outbox_core.observe.health import Health
+from outbox_core.observe.metrics import Metrics
+from outbox_core.observe.server import Server
+from outbox_core.store.deliveries import UNORDERED
 from outbox_relay.publishers.protocol import Publisher
 from outbox_relay.publishers.registry import check_publisher, make_publisher
-from outbox_relay.store.deliveries import UNORDERED
 from outbox_relay.worker.breaker import Breaker
 from outbox_relay.worker.context import Context
 from outbox_relay.worker.keeper import Keeper

@@ -7,8 +7,8 @@ from typing import NamedTuple
 
 from prometheus_client import Counter
 
-from outbox_relay import __version__
-from outbox_relay.contract.report import (
+from outbox_core import __version__
+from outbox_core.contract.report import (
     Backlog,
     Busy,
     ParkedDestination,
@@ -16,11 +16,10 @@ from outbox_relay.contract.report import (
     Report,
     TopError,
 )
-from outbox_relay.errors import StoreError
-from outbox_relay.observe.metrics import Metrics
-from outbox_relay.store import inspection
-from outbox_relay.store.backlog import published
-from outbox_relay.store.connection import Connection
+from outbox_core.errors import StoreError
+from outbox_core.observe.metrics import Metrics
+from outbox_core.store.connection import Connection
+from outbox_core.store.inspect.backlog import published
 from outbox_relay.worker.context import Context
 
 FRESH = 2.0
@@ -69,7 +68,7 @@ class Reporter:
         try:
             if self._conn is None:
                 self._conn = context.open_connection("status")
-            found = inspection.backlog(self._conn, context.relay, context.floor)
+            found = backlog(self._conn, context.relay, context.floor)
             at = found.at
             backlog = Backlog(
                 pending=found.pending,

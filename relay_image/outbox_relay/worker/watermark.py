@@ -19,7 +19,7 @@ from collections import deque
 from collections.abc import Callable
 from datetime import datetime
 
-from outbox_relay.store.deliveries import Mark
+from outbox_core.store.deliveries import Mark
 
 MARK_EVERY = 0.1
 MARKS_AT_MOST = 1000

@@ -10,6 +10,7 @@ import yaml
 
 from fixtures.made_resources import KAFKA, outbox_relay
 from fixtures.made_seen import retiring, seen
+from outbox_core.contract.settings import RelaySettings
 from outbox_operator.children.names import Manifest
 from outbox_operator.children.pod import CONFIG_VOLUME
 from outbox_operator.cluster.client import differs
@@ -18,7 +19,6 @@ from outbox_operator.resources.objects import REVISION
 from outbox_operator.resources.relay import OutboxRelay
 from outbox_operator.seen import Secret, Seen
 from outbox_operator.settings import OperatorSettings
-from outbox_relay.contract.settings import RelaySettings
 
 OPERATOR = OperatorSettings(relay_image="registry/relay:1")
 SASL = {

@@ -14,6 +14,7 @@ from packaging.requirements import Requirement
 from fixtures.corpus import Case, cases, examples
 from fixtures.made_replays import REGISTERED, around, child
 from fixtures.made_resources import outbox_relay, outbox_replay
+from outbox_core.contract.replay import ReplayRequest, ReplaySettings
 from outbox_operator.children.names import Manifest
 from outbox_operator.children.spark_conf import SPARK_VERSION, with_overhead
 from outbox_operator.decide.attempt import Starting
@@ -22,7 +23,6 @@ from outbox_operator.decide.replay_children import ReplayChildren, decide_replay
 from outbox_operator.resources.replay import OutboxReplay, SparkPod
 from outbox_operator.resources.replay_settings import replay_settings
 from outbox_operator.settings import OperatorSettings
-from outbox_relay.contract.replay import ReplayRequest, ReplaySettings
 
 ROOT = Path(__file__).resolve().parents[3]
 OPERATOR = OperatorSettings(spark_image="registry/spark:1", image_pull_policy="IfNotPresent")

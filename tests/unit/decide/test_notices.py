@@ -4,13 +4,13 @@ from datetime import timedelta
 
 from fixtures.made_resources import outbox_relay
 from fixtures.made_seen import NOW, deployment, pod, report, seen
+from outbox_core.contract.report import TopError
 from outbox_operator.decide.autoscaling import Memory, Scale
 from outbox_operator.decide.notices import QUIET, Notice, Told, damped, decide_notices
 from outbox_operator.decide.status import decide_status
 from outbox_operator.resources.conditions import Reason
 from outbox_operator.resources.relay import RelayStatus
 from outbox_operator.seen import Secret, Seen
-from outbox_relay.contract.report import TopError
 
 WELL = seen(pod(report=report()), deployment=deployment())
 NO_SECRET = seen(secrets=[Secret("orders-db", None)], deployment=deployment(ready=0))

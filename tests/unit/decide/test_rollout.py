@@ -10,11 +10,11 @@ import pytest
 from fixtures.gitops import argocd_health, is_awaited, kstatus
 from fixtures.made_resources import relay_body
 from fixtures.made_seen import NOW, deployment, leaving, pod, report, seen
+from outbox_core.contract.reasons import LastWords
 from outbox_operator.decide.status import decide_invalid, decide_status
 from outbox_operator.resources.conditions import Condition
 from outbox_operator.resources.relay import OutboxRelay, RelayStatus
 from outbox_operator.seen import Refusal, Secret, Seen, Stopped, Waiting
-from outbox_relay.contract.reasons import LastWords
 
 OLD = pod("orders-relay-old", report=report(), revision="old")
 NEW = pod("orders-relay-new", report=report())

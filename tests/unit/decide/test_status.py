@@ -7,6 +7,8 @@ import pytest
 
 from fixtures.made_resources import KAFKA, outbox_relay
 from fixtures.made_seen import NOW, deployment, pod, report, retiring, seen
+from outbox_core.contract.reasons import LastWords
+from outbox_core.contract.report import TopError
 from outbox_operator.decide.checks import SET_UP, WELL_AGAIN
 from outbox_operator.decide.status import (
     RENEWED,
@@ -18,8 +20,6 @@ from outbox_operator.decide.status import (
 from outbox_operator.resources.conditions import Condition
 from outbox_operator.resources.relay import OutboxRelay, RelayStatus
 from outbox_operator.seen import Pod, Refusal, Secret, Seen, Stopped, Waiting
-from outbox_relay.contract.reasons import LastWords
-from outbox_relay.contract.report import TopError
 
 WORDS = LastWords(reason="WrongPassword", message="the password is not accepted; correct it")
 NO_TOPIC = TopError(error_class="event", code="_UNKNOWN_TOPIC", text="no such topic", count=3)

@@ -11,6 +11,7 @@ from aiohttp import web
 
 from fixtures.answering import answering
 from fixtures.made_resources import relay_body, replay_body
+from outbox_core.contract.replay import ReplayReport
 from outbox_operator.children.replay_pods import ATTEMPT, UID
 from outbox_operator.cluster import gather_replay
 from outbox_operator.cluster.client import Writer
@@ -24,7 +25,6 @@ from outbox_operator.decide.silence import SILENT
 from outbox_operator.metrics import Metrics
 from outbox_operator.reconcile_replay import ReplayReconciler
 from outbox_operator.settings import OperatorSettings
-from outbox_relay.contract.replay import ReplayReport
 
 SECRET = {"metadata": {"uid": "1", "resourceVersion": "1"}}
 KEY = ("OutboxReplay", "shop", "again")

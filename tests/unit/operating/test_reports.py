@@ -8,9 +8,9 @@ import pytest
 from aiohttp import web
 
 from fixtures.made_seen import report
+from outbox_core.contract.report import Report
 from outbox_operator.cluster import reports
 from outbox_operator.cluster.reports import FIRST_PAUSE, LONGEST_PAUSE, Reporters
-from outbox_relay.contract.report import Report
 
 POD = ("orders-relay-a", "127.0.0.1")
 

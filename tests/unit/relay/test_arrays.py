@@ -2,7 +2,7 @@
 
 import pytest
 
-from outbox_relay.store.deliveries import array_of_numbers, array_of_texts
+from outbox_core.store.deliveries import array_of_numbers, array_of_texts
 
 
 def test_numbers() -> None:

@@ -9,12 +9,12 @@ import pytest
 from conformance.publisher_contract import make_claim
 from fixtures.made_settings import relay_settings
 from fixtures.relays import Broker
-from outbox_relay.contract.reasons import Reason
-from outbox_relay.errors import StoreUnavailable
-from outbox_relay.model.attempt import Acked, Error, ErrorClass, Refused, Unsent
-from outbox_relay.model.retry import Retry
-from outbox_relay.observe.health import Health
-from outbox_relay.observe.metrics import Metrics
+from outbox_core.contract.reasons import Reason
+from outbox_core.errors import StoreUnavailable
+from outbox_core.model.attempt import Acked, Error, ErrorClass, Refused, Unsent
+from outbox_core.model.retry import Retry
+from outbox_core.observe.health import Health
+from outbox_core.observe.metrics import Metrics
 from outbox_relay.worker.breaker import TRIAL, Breaker, BreakerState
 from outbox_relay.worker.context import Context
 from outbox_relay.worker.keeper import Keeper

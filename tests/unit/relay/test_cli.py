@@ -8,10 +8,10 @@ from pathlib import Path
 import click
 import pytest
 
+from outbox_core.errors import SettingsError
 from outbox_relay.cli import serve
 from outbox_relay.cli.main import SECTIONS, cli, main
 from outbox_relay.cli.options import as_duration, as_time, as_time_or_age
-from outbox_relay.errors import SettingsError
 
 CONFIG = "name: orders\npublisher: {kafka: {bootstrapServers: 'localhost:9092'}}\n"
 CONTEXT = click.Context(cli)

@@ -6,8 +6,8 @@ from uuid import UUID
 
 import pytest
 
+from outbox_core.model.lifecycle import State
 from outbox_relay.cli.output import age, clean, payload_text, print_json, print_table, shorten
-from outbox_relay.model.lifecycle import State
 
 
 def test_columns_are_aligned_and_empty_ones_left_out(capsys: pytest.CaptureFixture[str]) -> None:

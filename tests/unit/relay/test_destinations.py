@@ -6,8 +6,8 @@ from collections.abc import Sequence
 import pytest
 
 from conformance.publisher_contract import make_claim
-from outbox_relay.model.attempt import Acked, Error, ErrorClass, Outcome, Refused, Unsent
-from outbox_relay.model.event import Claim
+from outbox_core.model.attempt import Acked, Error, ErrorClass, Outcome, Refused, Unsent
+from outbox_core.model.event import Claim
 from outbox_relay.publishers.destinations import TRIAL, Destinations
 
 ACKED = Acked("t[0]@1")

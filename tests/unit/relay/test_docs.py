@@ -11,13 +11,13 @@ from types import ModuleType
 import psycopg
 import pytest
 
+from outbox_core.contract.settings import RelaySettings, RetryPolicy, load
+from outbox_core.contract.values import format_duration
+from outbox_core.model.attempt import ErrorClass
+from outbox_core.model.lifecycle import TRANSITIONS, Hold
+from outbox_core.observe.metrics import Metrics
+from outbox_core.store.lanes import LANES
 from outbox_relay.cli.main import SECTIONS
-from outbox_relay.contract.settings import RelaySettings, RetryPolicy, load
-from outbox_relay.contract.values import format_duration
-from outbox_relay.model.attempt import ErrorClass
-from outbox_relay.model.lifecycle import TRANSITIONS, Hold
-from outbox_relay.observe.metrics import Metrics
-from outbox_relay.store.lanes import LANES
 from outbox_relay.worker.breaker import TRIAL
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -157,8 +157,9 @@ def test_oo_29_stronger_guarantees_are_implied_nowhere() -> None:
     pages = {page: page.read_text() for page in [*PAGES, *(ROOT / "examples").iterdir()]}
     delivery = pages[DOCS / "delivery.md"]
     pages[DOCS / "delivery.md"] = re.sub(r"## Exactly-once\n.*?(?=\n## )", "", delivery, flags=re.S)
-    for folder in ("store/migrations", "contract", "cli"):
-        for file in (ROOT / "relay_image/outbox_relay" / folder).glob("*.*"):
+    core, relay = ROOT / "core/outbox_core", ROOT / "relay_image/outbox_relay"
+    for folder in (core / "schema/migrations", core / "contract", relay / "cli"):
+        for file in folder.glob("*.*"):
             pages[file] = file.read_text()
     for page, text in pages.items():
         for found in re.finditer(r"(?i)(exactly|effectively)[- ]once", text):

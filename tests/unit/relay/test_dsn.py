@@ -3,7 +3,7 @@
 import pytest
 from psycopg.conninfo import conninfo_to_dict
 
-from outbox_relay.store.connection import with_tls_of_the_pod
+from outbox_core.store.connection import with_tls_of_the_pod
 
 WEAK = "postgresql://app@db/shop?sslmode=disable&sslrootcert=/mine&service=weak"
 

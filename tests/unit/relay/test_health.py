@@ -4,9 +4,9 @@ import logging
 
 import pytest
 
-from outbox_relay.contract.reasons import Reason
-from outbox_relay.errors import StoreUnavailable, WrongPassword
-from outbox_relay.observe.health import Health
+from outbox_core.contract.reasons import Reason
+from outbox_core.errors import StoreUnavailable, WrongPassword
+from outbox_core.observe.health import Health
 
 
 @pytest.fixture

@@ -54,7 +54,7 @@ def import_without(blocked: set[str], *packages: str) -> subprocess.CompletedPro
 
 
 def test_the_model_needs_the_standard_library_alone() -> None:
-    run = import_without(EVERYTHING, "outbox_relay.model", "outbox_relay.errors")
+    run = import_without(EVERYTHING, "outbox_core.model", "outbox_core.errors")
     assert run.returncode == 0, run.stderr
     assert int(run.stdout) >= 5
 
@@ -63,14 +63,14 @@ def test_the_model_needs_the_standard_library_alone() -> None:
     ("program", "packages"),
     [
         ("relay", ["outbox_relay"]),
-        ("operator", ["outbox_operator", "outbox_relay.contract", "outbox_relay.model"]),
+        ("operator", ["outbox_operator", "outbox_core.contract", "outbox_core.model"]),
         (
             "spark",
             [
                 "outbox_spark",
-                "outbox_relay.contract",
-                "outbox_relay.store",
-                "outbox_relay.observe",
+                "outbox_core.contract",
+                "outbox_core.store",
+                "outbox_core.observe",
             ],
         ),
     ],
@@ -85,11 +85,11 @@ def test_a_program_starts_without_what_only_the_others_need(
 
 
 def test_the_contract_needs_what_all_programs_have() -> None:
-    run = import_without(EVERYTHING - BASE, "outbox_relay.contract")
+    run = import_without(EVERYTHING - BASE, "outbox_core.contract")
     assert run.returncode == 0, run.stderr
 
 
 def test_the_blocker_blocks() -> None:
-    run = import_without({"psycopg"}, "outbox_relay.store")
+    run = import_without({"psycopg"}, "outbox_core.store")
     assert run.returncode != 0
     assert "psycopg belongs to another program" in run.stderr

@@ -5,11 +5,11 @@ import logging
 import pytest
 from confluent_kafka import KafkaError
 
-from outbox_relay.contract.librdkafka import REFUSED
-from outbox_relay.contract.settings import Kafka, Sasl, Tls
-from outbox_relay.contract.values import SecretRef
-from outbox_relay.errors import SettingsError
-from outbox_relay.model.attempt import ErrorClass
+from outbox_core.contract.librdkafka import REFUSED
+from outbox_core.contract.settings import Kafka, Sasl, Tls
+from outbox_core.contract.values import SecretRef
+from outbox_core.errors import SettingsError
+from outbox_core.model.attempt import ErrorClass
 from outbox_relay.publishers.kafka import KafkaPublisher
 from outbox_relay.publishers.kafka_config import (
     Credentials,

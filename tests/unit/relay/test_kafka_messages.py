@@ -5,9 +5,9 @@ from datetime import UTC, datetime, timedelta, timezone
 import pytest
 
 from conformance.publisher_contract import make_claim
-from outbox_relay.contract.settings import Kafka
-from outbox_relay.errors import SettingsError
-from outbox_relay.model.attempt import ErrorClass, Refused
+from outbox_core.contract.settings import Kafka
+from outbox_core.errors import SettingsError
+from outbox_core.model.attempt import ErrorClass, Refused
 from outbox_relay.publishers.kafka_messages import (
     CloudEventHeaders,
     TopicTemplate,

@@ -5,7 +5,7 @@ from typing import Any, cast
 import pytest
 from confluent_kafka import KafkaError, Message
 
-from outbox_relay.model.attempt import Acked, ErrorClass, Outcome, Refused
+from outbox_core.model.attempt import Acked, ErrorClass, Outcome, Refused
 from outbox_relay.publishers import kafka_sender
 from outbox_relay.publishers.kafka_config import Credentials
 from outbox_relay.publishers.kafka_messages import TopicTemplate, raw_headers

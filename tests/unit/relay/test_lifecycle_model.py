@@ -10,13 +10,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from outbox_relay.model.attempt import Acked, Error, ErrorClass, Refused, Unsent, Verdict
-from outbox_relay.model.event import Claim
-from outbox_relay.model.lifecycle import TERMINAL, TRANSITIONS, Hold, State
-from outbox_relay.model.retry import Retry, judge, judge_crash
+from outbox_core.model.attempt import Acked, Error, ErrorClass, Refused, Unsent, Verdict
+from outbox_core.model.event import Claim
+from outbox_core.model.lifecycle import TERMINAL, TRANSITIONS, Hold, State
+from outbox_core.model.retry import Retry, judge, judge_crash
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
-MIGRATIONS = files("outbox_relay.store") / "migrations"
+MIGRATIONS = files("outbox_core.store") / "migrations"
 
 
 def migration(name: str) -> str:

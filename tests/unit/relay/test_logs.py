@@ -10,14 +10,14 @@ import pytest
 
 from fixtures.made_settings import relay_settings
 from fixtures.relays import Broker
-from outbox_relay.contract.settings import Log
-from outbox_relay.model.attempt import Error, ErrorClass, Refused, without_secrets
-from outbox_relay.model.event import Claim
-from outbox_relay.model.retry import Retry
-from outbox_relay.observe import logs
-from outbox_relay.observe.health import Health
-from outbox_relay.observe.logs import JsonFormatter, TextFormatter
-from outbox_relay.observe.metrics import Metrics
+from outbox_core.contract.settings import Log
+from outbox_core.model.attempt import Error, ErrorClass, Refused, without_secrets
+from outbox_core.model.event import Claim
+from outbox_core.model.retry import Retry
+from outbox_core.observe import logs
+from outbox_core.observe.health import Health
+from outbox_core.observe.logs import JsonFormatter, TextFormatter
+from outbox_core.observe.metrics import Metrics
 from outbox_relay.worker.breaker import Breaker
 from outbox_relay.worker.context import Context
 from outbox_relay.worker.pipeline import Worker

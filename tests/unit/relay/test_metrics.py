@@ -12,11 +12,11 @@ from prometheus_client.core import Metric
 
 from fixtures.made_settings import relay_settings
 from fixtures.relays import Broker
-from outbox_relay.model.attempt import Acked, Error, ErrorClass, Outcome, Refused, Unsent
-from outbox_relay.model.event import Claim
-from outbox_relay.model.retry import Retry
-from outbox_relay.observe.health import Health
-from outbox_relay.observe.metrics import SECONDS, Latencies, Metrics
+from outbox_core.model.attempt import Acked, Error, ErrorClass, Outcome, Refused, Unsent
+from outbox_core.model.event import Claim
+from outbox_core.model.retry import Retry
+from outbox_core.observe.health import Health
+from outbox_core.observe.metrics import SECONDS, Latencies, Metrics
 from outbox_relay.worker.breaker import Breaker
 from outbox_relay.worker.context import Context
 from outbox_relay.worker.pipeline import Worker

@@ -10,13 +10,13 @@ from hypothesis import strategies as st
 
 from fixtures.made_settings import relay_settings
 from fixtures.relays import Broker
-from outbox_relay.model.attempt import Acked, Error, ErrorClass, Outcome, Refused, Unsent, Verdict
-from outbox_relay.model.event import Claim
-from outbox_relay.model.lifecycle import Hold, State
-from outbox_relay.model.ordering import BEHIND, broken_keys, in_order, waves, without_broken
-from outbox_relay.model.retry import Retry, judge
-from outbox_relay.observe.health import Health
-from outbox_relay.observe.metrics import Metrics
+from outbox_core.model.attempt import Acked, Error, ErrorClass, Outcome, Refused, Unsent, Verdict
+from outbox_core.model.event import Claim
+from outbox_core.model.lifecycle import Hold, State
+from outbox_core.model.ordering import BEHIND, broken_keys, in_order, waves, without_broken
+from outbox_core.model.retry import Retry, judge
+from outbox_core.observe.health import Health
+from outbox_core.observe.metrics import Metrics
 from outbox_relay.worker.breaker import Breaker
 from outbox_relay.worker.context import Context
 from outbox_relay.worker.pipeline import Worker

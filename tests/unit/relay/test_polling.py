@@ -18,7 +18,7 @@ from hypothesis.stateful import (
     run_state_machine_as_test,
 )
 
-from outbox_relay.errors import StoreUnavailable
+from outbox_core.errors import StoreUnavailable
 from outbox_relay.worker.polling import Crew, Pace, Share
 from services import wait_until
 

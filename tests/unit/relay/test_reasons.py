@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from outbox_relay import errors
+from outbox_core import errors
+from outbox_core.contract.reasons import LONGEST, OF, LastWords, Reason, reason_of
+from outbox_core.errors import OutboxError, SchemaTooNew, SettingsError, WrongPassword
 from outbox_relay.cli import serve
 from outbox_relay.cli.main import main
-from outbox_relay.contract.reasons import LONGEST, OF, LastWords, Reason, reason_of
-from outbox_relay.errors import OutboxError, SchemaTooNew, SettingsError, WrongPassword
 
 KUBERNETES_KEEPS = 4096
 

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from outbox_relay.contract.replay import TERMINATION_BYTES, Preview, ReplayReport, TypeCount
-from outbox_relay.observe import termination
+from outbox_core.contract.replay import TERMINATION_BYTES, Preview, ReplayReport, TypeCount
+from outbox_core.observe import termination
 
 
 def report(types: int = 0, samples: int = 0, name: int = 20, message: str = "done") -> ReplayReport:

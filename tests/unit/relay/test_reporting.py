@@ -6,10 +6,10 @@ import pytest
 
 from fixtures.made_settings import relay_settings
 from fixtures.relays import Broker
-from outbox_relay.contract.report import Report
-from outbox_relay.model.retry import Retry
-from outbox_relay.observe.health import Health
-from outbox_relay.observe.metrics import Metrics
+from outbox_core.contract.report import Report
+from outbox_core.model.retry import Retry
+from outbox_core.observe.health import Health
+from outbox_core.observe.metrics import Metrics
 from outbox_relay.worker.breaker import Breaker
 from outbox_relay.worker.context import Context
 from outbox_relay.worker.polling import Crew

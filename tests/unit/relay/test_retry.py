@@ -5,10 +5,10 @@ from typing import Any
 
 import pytest
 
-from outbox_relay.model.attempt import Error, ErrorClass, Refused, Unsent, without_secrets
-from outbox_relay.model.event import Claim
-from outbox_relay.model.lifecycle import Hold, State
-from outbox_relay.model.retry import Override, Retry, judge, judge_crash
+from outbox_core.model.attempt import Error, ErrorClass, Refused, Unsent, without_secrets
+from outbox_core.model.event import Claim
+from outbox_core.model.lifecycle import Hold, State
+from outbox_core.model.retry import Override, Retry, judge, judge_crash
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 

@@ -15,12 +15,12 @@ from typing import Any
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from outbox_relay.contract.report import Backlog, Rates, Report, TopError
-from outbox_relay.contract.settings import Http
-from outbox_relay.errors import RightMissing, SettingsError, StoreUnavailable
-from outbox_relay.observe.health import Health
-from outbox_relay.observe.metrics import Metrics
-from outbox_relay.observe.server import Server
+from outbox_core.contract.report import Backlog, Rates, Report, TopError
+from outbox_core.contract.settings import Http
+from outbox_core.errors import RightMissing, SettingsError, StoreUnavailable
+from outbox_core.observe.health import Health
+from outbox_core.observe.metrics import Metrics
+from outbox_core.observe.server import Server
 
 REPORT = Report(
     version="1.2.3",

@@ -14,10 +14,10 @@ from hypothesis import strategies as st
 from pydantic import BaseModel, ValidationError
 
 from fixtures.made_settings import relay_settings
-from outbox_relay.contract.settings import RelaySettings, RetryPolicy, explain, load
-from outbox_relay.contract.values import Duration, SecretRef, format_duration, parse_duration
-from outbox_relay.errors import SettingsError
-from outbox_relay.model.retry import Override, Retry
+from outbox_core.contract.settings import RelaySettings, RetryPolicy, explain, load
+from outbox_core.contract.values import Duration, SecretRef, format_duration, parse_duration
+from outbox_core.errors import SettingsError
+from outbox_core.model.retry import Override, Retry
 
 SMALLEST: dict[str, Any] = {
     "name": "orders",

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from outbox_relay.store.deliveries import Mark
+from outbox_core.store.deliveries import Mark
 from outbox_relay.worker.watermark import (
     FAR,
     MARK_EVERY,

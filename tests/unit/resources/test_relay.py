@@ -7,8 +7,8 @@ import pytest
 from pydantic import ValidationError
 
 from fixtures.made_resources import KAFKA, outbox_relay, relay_body
+from outbox_core.contract.settings import Behaviour, RelaySettings, explain
 from outbox_operator.resources.relay import OutboxRelay
-from outbox_relay.contract.settings import Behaviour, RelaySettings, explain
 
 CERT_ALONE = {"certSecretRef": {"name": "a", "key": "b"}}
 

@@ -7,6 +7,7 @@ import pytest
 import yaml
 
 from fixtures.made_resources import KAFKA, outbox_relay
+from outbox_core.contract.settings import RelaySettings, load
 from outbox_operator.resources.objects import SecretKeyRef
 from outbox_operator.resources.settings import (
     DSN_ENV,
@@ -16,7 +17,6 @@ from outbox_operator.resources.settings import (
     secrets,
     settings,
 )
-from outbox_relay.contract.settings import RelaySettings, load
 
 TLS = {
     "caSecretRef": {"name": "kafka-ca", "key": "ca.crt"},

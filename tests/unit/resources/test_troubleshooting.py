@@ -3,8 +3,8 @@
 import re
 from pathlib import Path
 
+from outbox_core.contract.reasons import Reason as RelayReason
 from outbox_operator.resources.conditions import Reason, RelayCondition, ReplayCondition
-from outbox_relay.contract.reasons import Reason as RelayReason
 
 PAGE = (Path(__file__).resolve().parents[3] / "docs" / "troubleshooting.md").read_text()
 

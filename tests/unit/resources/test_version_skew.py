@@ -9,11 +9,9 @@ from pydantic import BaseModel, ValidationError, create_model
 
 from fixtures.corpus import CORPUS, KINDS, Case
 from fixtures.made_resources import KAFKA, outbox_relay, outbox_replay, relay_body
-from outbox_operator.resources.replay_settings import replay_settings
-from outbox_operator.resources.settings import settings, without_defaults
-from outbox_relay.contract.reasons import LastWords
-from outbox_relay.contract.replay import Preview, ReplayReport, ReplaySettings, TypeCount
-from outbox_relay.contract.report import (
+from outbox_core.contract.reasons import LastWords
+from outbox_core.contract.replay import Preview, ReplayReport, ReplaySettings, TypeCount
+from outbox_core.contract.report import (
     Backlog,
     Busy,
     ParkedDestination,
@@ -21,7 +19,9 @@ from outbox_relay.contract.report import (
     Report,
     TopError,
 )
-from outbox_relay.contract.settings import RelaySettings, explain
+from outbox_core.contract.settings import RelaySettings, explain
+from outbox_operator.resources.replay_settings import replay_settings
+from outbox_operator.resources.settings import settings, without_defaults
 
 EVERYTHING = [Case(CORPUS / "good" / f"{kind}-everything.yaml") for kind in ("relay", "replay")]
 PLAIN = {"affinity", "topologySpreadConstraints", "egress", "volumes"}

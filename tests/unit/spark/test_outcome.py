@@ -2,8 +2,8 @@
 
 import pytest
 
-from outbox_relay import errors
-from outbox_relay.contract.replay import Exit
+from outbox_core import errors
+from outbox_core.contract.replay import Exit
 from outbox_spark.outcome import exit_of
 
 

@@ -5,9 +5,9 @@ from itertools import count
 
 import pytest
 
-from outbox_relay.contract.settings import Store
-from outbox_relay.errors import RightMissing, SettingsError, StoreUnavailable, WrongPassword
-from outbox_relay.store.connection import Connection
+from outbox_core.contract.settings import Store
+from outbox_core.errors import RightMissing, SettingsError, StoreUnavailable, WrongPassword
+from outbox_core.store.connection import Connection
 from outbox_spark import patience
 from outbox_spark.patience import LONGEST, PATIENCE, Patient
 

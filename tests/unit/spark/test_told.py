@@ -8,7 +8,7 @@ Traceback (most recent call last):
   File "worker.py", line 1, in main
     process()
     ~~~~~~~^^
-outbox_relay.errors.StoreUnavailable: PostgreSQL: connection refused
+outbox_core.errors.StoreUnavailable: PostgreSQL: connection refused
 
 \tat org.apache.spark.api.python.BasePythonRunner.handle(PythonRunner.scala:1)
 """
@@ -25,5 +25,5 @@ def test_an_error_without_a_text_is_told_by_its_kind() -> None:
 def test_of_an_aborted_job_the_cause_is_told_and_not_the_stacks() -> None:
     assert told(RuntimeError(ABORTED)) == (
         "org.apache.spark.SparkException: Job aborted due to stage failure: Task 0 "
-        "failed 4 times outbox_relay.errors.StoreUnavailable: PostgreSQL: connection refused"
+        "failed 4 times outbox_core.errors.StoreUnavailable: PostgreSQL: connection refused"
     )

@@ -1,0 +1,125 @@
+"""
+Reasons: why a relay does not work, or why a process ended, in one word for machines.
+
+Used on /status (`reasons`), and in the last words that a process which fails leaves to Kubernetes
+as its termination message. The operator reads both and makes conditions of them. The list only
+grows; who reads it expects words that it does not know, because a newer relay may say them.
+"""
+
+from enum import StrEnum
+
+from pydantic import ValidationError
+
+from outbox_core import errors
+from outbox_core.contract.report import ReportPart
+from outbox_core.errors import OutboxError
+from outbox_core.model.attempt import without_secrets
+
+LONGEST = 1000
+"""Characters of a message: Kubernetes keeps 4096 bytes of a termination message, and cuts after."""
+
+
+class Reason(StrEnum):
+    SETTINGS_INVALID = "SettingsInvalid"
+    """The settings, or a secret that they name, cannot be used: a person must change them."""
+    STORE_UNREACHABLE = "StoreUnreachable"
+    """The database does not answer, or not in time."""
+    STORE_READ_ONLY = "StoreReadOnly"
+    """The database takes no writes: a standby, or a failover that has not ended."""
+    STORE_BUSY = "StoreBusy"
+    """A migration did not get a lock on a table: somebody's transaction is open for long."""
+    WRONG_PASSWORD = "WrongPassword"  # noqa: S105 - it is not one
+    """The database does not accept the password."""
+    LOGIN_REFUSED = "LoginRefused"
+    """The database lets nobody of that name in from here: no such role, or pg_hba.conf."""
+    TLS_FAILED = "TlsFailed"
+    """No TLS with the database: it offers none, its certificate is not believed, or ours is missing
+    or refused."""
+    DATABASE_MISSING = "DatabaseMissing"
+    """The server has no database of that name."""
+    PERMISSION_DENIED = "PermissionDenied"
+    """The database user lacks a right."""
+    SCHEMA_MISSING = "SchemaMissing"
+    """`outbox-relay migrate` has not run."""
+    SCHEMA_OUTDATED = "SchemaOutdated"
+    """`outbox-relay migrate` of an older version has run."""
+    SCHEMA_TOO_NEW = "SchemaTooNew"
+    """The schema is of a newer version than this program."""
+    RELAY_UNKNOWN = "RelayUnknown"
+    """No relay of that name has registered."""
+    RELAY_RETIRED = "RelayRetired"
+    """Somebody retired the relay while this process was running."""
+    REFUSED = "Refused"
+    """A rule of the outbox forbids it; nothing changed."""
+    SELECTION_INVALID = "SelectionInvalid"
+    """What a replay is to bring back cannot be asked for so."""
+    TOO_MANY_EVENTS = "TooManyEvents"
+    """More events match than the replay may take; nothing changed."""
+    ENGINE_FAILED = "EngineFailed"
+    """Spark could not do it; what it did stays done."""
+    STORE_FAILED = "StoreFailed"
+    """Anything else that the database refused; the message tells."""
+    BROKER_UNREACHABLE = "BrokerUnreachable"
+    """The broker does not answer, or cannot take anything."""
+    BROKER_REFUSED = "BrokerRefused"
+    """The broker does not let us in: name, password, certificate or mechanism."""
+    STARTING = "Starting"
+    """Not registered with the database yet."""
+    DRAINING = "Draining"
+    """Told to stop; what is in flight is being finished."""
+    DEFECT = "Defect"
+    """A fault of the program: the log has the stack trace."""
+
+
+OF: dict[type, Reason] = {
+    errors.SettingsError: Reason.SETTINGS_INVALID,
+    errors.StoreError: Reason.STORE_FAILED,
+    errors.StoreUnavailable: Reason.STORE_UNREACHABLE,
+    errors.StoreReadOnly: Reason.STORE_READ_ONLY,
+    errors.StoreBusy: Reason.STORE_BUSY,
+    errors.WrongPassword: Reason.WRONG_PASSWORD,
+    errors.LoginRefused: Reason.LOGIN_REFUSED,
+    errors.TlsFailed: Reason.TLS_FAILED,
+    errors.DatabaseMissing: Reason.DATABASE_MISSING,
+    errors.RightMissing: Reason.PERMISSION_DENIED,
+    errors.SchemaMissing: Reason.SCHEMA_MISSING,
+    errors.SchemaOutdated: Reason.SCHEMA_OUTDATED,
+    errors.SchemaTooNew: Reason.SCHEMA_TOO_NEW,
+    errors.RelayUnknown: Reason.RELAY_UNKNOWN,
+    errors.Refused: Reason.REFUSED,
+    errors.SelectionInvalid: Reason.SELECTION_INVALID,
+    errors.TooManyEvents: Reason.TOO_MANY_EVENTS,
+    errors.EngineFailed: Reason.ENGINE_FAILED,
+    errors.PublisherError: Reason.BROKER_UNREACHABLE,
+    errors.BrokerRefused: Reason.BROKER_REFUSED,
+    errors.Defect: Reason.DEFECT,
+}
+
+
+def reason_of(error: Exception, otherwise: Reason = Reason.DEFECT) -> Reason:
+    """By its class, or the nearest one above it that has a reason."""
+    return next((OF[kind] for kind in type(error).__mro__ if kind in OF), otherwise)
+
+
+class LastWords(ReportPart):
+    """What a process that failed leaves behind, as one line of JSON."""
+
+    reason: str
+    """One of Reason, or of a newer version's."""
+    message: str
+    """One line: what is wrong, and what to do."""
+
+    @classmethod
+    def about(cls, error: OutboxError) -> "LastWords":
+        """Bounded, and without anything that looks like a credential."""
+        text = "; ".join(line.strip() for line in without_secrets(str(error)).splitlines())
+        cut = text if len(text) <= LONGEST else text[: LONGEST - 1] + "…"
+        return cls(reason=reason_of(error), message=cut)
+
+    @classmethod
+    def read(cls, text: str) -> "LastWords | None":
+        """None where a container said something else, or was killed before it said anything."""
+        try:
+            return cls.model_validate_json(text)
+        except ValidationError:
+            return None

@@ -1,0 +1,199 @@
+"""
+Replays in bulk: the request, the settings that enter the driver, and the report that leaves it.
+
+`ReplayRequest` is what people write in an OutboxReplay; the operator adds what they cannot know and
+hands `ReplaySettings` to the driver as a file of JSON. The driver tells how it stands on /status,
+and at its end in its termination message: both are a `ReplayReport`. Fields are added, never
+changed, because an operator meets drivers of another version.
+"""
+
+from collections.abc import Mapping
+from datetime import datetime
+from enum import IntEnum
+from pathlib import Path
+from typing import Annotated, Literal
+
+from pydantic import Field, ValidationError, model_validator
+
+from outbox_core.contract.reasons import LONGEST
+from outbox_core.contract.report import ReportPart
+from outbox_core.contract.selection import Selection
+from outbox_core.contract.settings import Http, Log, Store, explain
+from outbox_core.contract.values import Settings, Time
+from outbox_core.errors import SettingsError
+
+TERMINATION_BYTES = 4096
+"""What Kubernetes keeps of a termination message: the end of it, and the line's end counts."""
+
+
+class Rate(Settings):
+    events_per_second: Annotated[int, Field(ge=1, le=1_000_000)] = 1000
+    """At most so many are given back to the relay per second."""
+    yield_to_live: bool = True
+    """Go slower, down to a crawl, while events that could go out wait longer than before."""
+
+
+class ReplayRequest(Settings):
+    """What is asked for."""
+
+    select: Selection = Selection()
+    """Which events. Default: all that are DEAD."""
+    action: Literal["Requeue", "Backfill"] = "Requeue"
+    """Requeue: events that this relay had go out again. Backfill: events from before the relay,
+    which it never had, get their first delivery on it."""
+    rate: Rate = Rate()
+    """How fast. By default live traffic goes first."""
+    dry_run: bool = False
+    """Say in the status what would happen; change nothing."""
+    max_events: Annotated[int, Field(ge=1)] | None = None
+    """If more match, nothing is replayed at all: a guard against a selection that is too wide."""
+    reset_attempts: bool = True
+    """Give events their full budget of attempts again; else one that spent it is DEAD after its
+    next failure. The number of attempts so far is kept."""
+    reason: Annotated[str, Field(min_length=1, max_length=1000, pattern=r"[^ ]")]
+    """Why; kept in the audit for good."""
+
+    @model_validator(mode="after")
+    def backfill_fits(self) -> "ReplayRequest":
+        wanted = self.select
+        stateful = (wanted.states, wanted.published, wanted.error_matches)
+        if self.action == "Backfill" and stateful != (None, None, None):
+            raise ValueError(
+                "Backfill takes events that the relay never had, so they have no state: remove "
+                "select.states, select.published and select.errorMatches"
+            )
+        return self
+
+    @property
+    def states(self) -> tuple[Literal["DEAD", "PUBLISHED"], ...]:
+        """Those that a Requeue takes."""
+        return self.select.states or ("DEAD",)
+
+
+class ReplaySettings(ReplayRequest):
+    """Of the driver."""
+
+    id: Annotated[str, Field(min_length=1, max_length=400)]
+    """Under which the plan, the ledger, the audit and the deliveries know it. The same in every
+    attempt, so that a later one goes on; another for a resource that is made anew."""
+    relay: Annotated[str, Field(min_length=1)]
+    """The relay's name in the database."""
+    requested_by: str | None = None
+    """Who made the resource, for the audit."""
+    connections: Annotated[int, Field(ge=1, le=64)] = 16
+    """So many tasks at most take chunks at the same time, whatever Spark has room for: each needs a
+    connection to the database, and two keep it busy."""
+    store: Store = Store()
+    http: Http = Http()
+    log: Log = Log()
+
+
+class Exit(IntEnum):
+    """How the driver's process ends, for those who read no report."""
+
+    DONE = 0
+    AGAIN = 1
+    """Another attempt may succeed, and goes on where this one ended."""
+    FINAL = 2
+    """No attempt will: the request, or what it refers to, must change."""
+
+
+class TypeCount(ReportPart):
+    """How many events of one type and state match."""
+
+    event_type: str
+    """The type."""
+    state: str | None = None
+    """The state on this relay; none where it never had them."""
+    count: Annotated[int, Field(ge=0)]
+    """How many."""
+
+
+class Preview(ReportPart):
+    """What a dry run found."""
+
+    by_type: Annotated[tuple[TypeCount, ...], Field(max_length=100)] = ()
+    """How many match, the most frequent types first; not all of them where there is no room."""
+    types_left_out: Annotated[int, Field(ge=1)] | None = None
+    """So many more rows `byType` would have."""
+    oldest: Time | None = None
+    """When the oldest of them was stored."""
+    newest: Time | None = None
+    """When the newest of them was stored."""
+    keys: Annotated[int, Field(ge=0)] | None = None
+    """Ordering keys that are touched."""
+    estimated_seconds: Annotated[int, Field(ge=0)] | None = None
+    """How long it would take at this rate."""
+    samples: Annotated[tuple[str, ...], Field(max_length=20)] = ()
+    """Ids of some of them."""
+    warnings: Annotated[tuple[str, ...], Field(max_length=20)] = ()
+    """What consumers would see: duplicates, and keys whose later events are out already."""
+
+    def shorter(self) -> "Preview":
+        """By a sample, or by the rarest type."""
+        if len(self.samples) * 4 > len(self.by_type):
+            return self.model_copy(update={"samples": self.samples[:-1]})
+        left_out = (self.types_left_out or 0) + 1
+        return self.model_copy(update={"by_type": self.by_type[:-1], "types_left_out": left_out})
+
+
+class ReplayReport(ReportPart):
+    version: str
+    id: str
+    stage: Literal["Starting", "Planning", "Running", "Succeeded", "Failed", "Stopped"]
+    """Stopped: somebody ended the driver; what is done stays done, another one goes on."""
+    matched: int | None = None
+    """None until the plan is made."""
+    replayed: int = 0
+    skipped: int = 0
+    skipped_because: Mapping[str, int] = Field(default_factory=dict)
+    """Claimed, Pending, Published, Dead: what they were instead when their turn came; Delivered:
+    the relay had got it meanwhile (Backfill)."""
+    rate: float = 0.0
+    """Events per second, of late."""
+    pace: float | None = None
+    """What is allowed now, events per second: less than asked for while live events wait."""
+    seconds_left: float | None = None
+    reason: str | None = None
+    """Why it failed: of `contract.reasons`, or of a newer version's."""
+    message: str = ""
+    """What is going on, or what is wrong and what to do. One line."""
+    preview: Preview | None = None
+    observed_at: datetime
+
+    def last_words(self) -> str:
+        """As one line that Kubernetes does not cut: what is too long gives way, samples first."""
+        words = self
+        while len(text := words._as_json()) >= TERMINATION_BYTES:
+            shown = words.preview
+            if shown is not None and (shown.samples or shown.by_type):
+                changes: dict[str, object] = {"preview": shown.shorter()}
+            elif shown is not None:
+                changes = {"preview": None}
+            elif words.message:
+                changes = {"message": words.message[: min(LONGEST, len(words.message) - 100)]}
+            else:
+                break
+            words = words.model_copy(update=changes)
+        return text.decode()
+
+    def _as_json(self) -> bytes:
+        return self.model_dump_json(by_alias=True, exclude_none=True).encode()
+
+    @classmethod
+    def read(cls, text: str) -> "ReplayReport | None":
+        """None where a container said something else, or was killed before it said anything."""
+        try:
+            return cls.model_validate_json(text)
+        except ValidationError:
+            return None
+
+
+def load_replay(path: Path) -> ReplaySettings:
+    """Read and check the driver's file."""
+    try:
+        return ReplaySettings.model_validate_json(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise SettingsError(f"cannot read {path}: {error.strerror}") from error
+    except ValidationError as error:
+        raise SettingsError(f"{path}:\n{explain(error)}") from error

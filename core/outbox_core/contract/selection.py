@@ -1,0 +1,88 @@
+"""
+The selection of a replay: which events come back.
+
+Part of `replay`, and of the OutboxReplay that people write. Whether it makes sense by itself is
+judged here; whether anything matches, and whether the regular expression is one, is for the
+database to say.
+"""
+
+from typing import Annotated, Literal
+
+from pydantic import Field, model_validator
+
+from outbox_core.contract.values import Settings, Time
+
+Text = Annotated[str, Field(min_length=1, max_length=1000)]
+Texts = Annotated[tuple[Text, ...], Field(min_length=1, max_length=1000)]
+EventId = Annotated[
+    str,
+    Field(
+        max_length=36,
+        pattern=r"^[0-9a-fA-F]{8}-[0-9a-fA-F]{4}-[0-9a-fA-F]{4}-[0-9a-fA-F]{4}-[0-9a-fA-F]{12}$",
+    ),
+]
+EventIds = Annotated[tuple[EventId, ...], Field(min_length=1, max_length=10_000)]
+
+
+class Range(Settings):
+    after: Time | None = None
+    """From then on, that moment included."""
+    before: Time | None = None
+    """Up to then, that moment excluded."""
+
+    @model_validator(mode="after")
+    def in_order(self) -> "Range":
+        if self.after is None and self.before is None:
+            raise ValueError("name at least one of after and before")
+        if self.after is not None and self.before is not None and self.after >= self.before:
+            raise ValueError("after must be earlier than before: nothing lies between")
+        return self
+
+
+class Aggregate(Settings):
+    type: Text
+    """Its type, such as `order`."""
+    id: Text
+    """Its id."""
+
+
+class Selection(Settings):
+    """An event must fit everything that is said here; within a list, any item."""
+
+    states: (
+        Annotated[tuple[Literal["DEAD", "PUBLISHED"], ...], Field(min_length=1, max_length=2)]
+        | None
+    ) = None
+    """States that are replayed. Default: DEAD only. What waits already or is being published is
+    never touched."""
+    event_types: Texts | None = None
+    """Patterns; `*` stands for any run of characters: `order.*`."""
+    created: Range | None = None
+    """When the event was stored."""
+    published: Range | None = None
+    """When it was published; needs PUBLISHED among the states."""
+    ordering_keys: Texts | None = None
+    """Only events of these keys."""
+    aggregates: Annotated[tuple[Aggregate, ...], Field(min_length=1, max_length=1000)] | None = None
+    """Only events of these aggregates."""
+    tenants: Texts | None = None
+    """Only events of these tenants."""
+    correlation_ids: Texts | None = None
+    """Only events of these flows."""
+    event_ids: EventIds | None = None
+    """Only these events."""
+    error_matches: Text | None = None
+    """A regular expression (PostgreSQL's) that the last error must match: `timed out|MSG_SIZE`."""
+
+    @model_validator(mode="after")
+    def fits(self) -> "Selection":
+        states = self.states or ()
+        if self.published is not None and "PUBLISHED" not in states:
+            raise ValueError("published needs states: [PUBLISHED]: nothing else was published")
+        others = self.model_fields_set - {"states"}
+        if "PUBLISHED" in states and not others:
+            raise ValueError(
+                "PUBLISHED alone is everything that ever went out: narrow it, for example by "
+                'created or eventTypes; eventTypes: ["*"] if you mean everything'
+            )
+        return self

@@ -1,0 +1,100 @@
+"""
+One attempt: what the publisher reports (Outcome), and what follows from it (Verdict).
+
+Outcomes are values, not exceptions: one event's failure is no reason to lose its neighbours'
+answers. `retry.judge` turns the first into the second; `store.deliveries` writes it down.
+"""
+
+import re
+from enum import StrEnum
+from typing import NamedTuple
+
+from outbox_core.model.lifecycle import Hold, State
+
+MAX_ERROR_TEXT = 500
+
+
+class ErrorClass(StrEnum):
+    EVENT = "event"
+    """The event itself cannot be published, ever (too large, illegal topic): DEAD at once."""
+    TRANSIENT = "transient"
+    """It may work next time: retried within the event's budget."""
+    OUTAGE = "outage"
+    """The broker, not the event: retried for as long as it takes, the budget is not touched."""
+    DESTINATION = "destination"
+    """This topic or endpoint, while the broker and others work: retried as in an outage."""
+    CRASH = "crash"
+    """The lease ran out: the relay died or hung while it had the event."""
+    EXPIRED = "expired"
+    """Older than the relay's maxAge."""
+    OPERATOR = "operator"
+    """Somebody decided it by hand."""
+
+
+SECRET = re.compile(
+    # a name that means a secret, perhaps quoted, perhaps the end of a longer one; and its value.
+    # From the start of a word only: from each of its letters, a long one takes minutes
+    r"(?i)((?<![\w.-])[\w.-]*(?:password|passwd|pwd|secret|token|api[-_]?key|authorization|jaas\.config)"
+    r"[\"']?\s*[=:]\s*(?:(?:bearer|basic)\s+)?)(\"[^\"]*\"|'[^']*'|[^\s,;}\"']+)"
+    r"|(://[^:/@\s]*:)[^@\s]+(?=@)"
+)
+
+
+def without_secrets(text: str) -> str:
+    """Errors end up in tables, logs and status: what looks like a credential does not."""
+    return SECRET.sub(lambda m: f"{m[1] or m[3]}***", text)
+
+
+class Error(NamedTuple):
+    """Why it failed: stored as last_error, grouped by code, shown to people."""
+
+    kind: ErrorClass
+    code: str
+    text: str
+
+    @classmethod
+    def of(cls, kind: ErrorClass, code: str, text: str) -> "Error":
+        """Bounded, and without anything that looks like a credential."""
+        clean = without_secrets(text).replace("\x00", "")
+        if len(clean) > MAX_ERROR_TEXT:
+            clean = clean[: MAX_ERROR_TEXT - 1] + "…"
+        return cls(kind, code[:100], clean)
+
+
+class Acked(NamedTuple):
+    """The broker has it. `result` is its answer, e.g. orders[3]@1042."""
+
+    result: str
+
+
+class Refused(NamedTuple):
+    """It was tried and did not work, or nobody knows whether it worked."""
+
+    error: Error
+
+
+class Unsent(NamedTuple):
+    """It was not tried: an earlier event of its key stood in the way, its destination takes nothing
+    now, or we were stopped."""
+
+    reason: str
+    after: float = 0.0
+    """Seconds before which it is of no use to try."""
+
+
+Outcome = Acked | Refused | Unsent
+
+
+class Verdict(NamedTuple):
+    """What becomes of a claim that did not end in PUBLISHED."""
+
+    seq: int
+    token: int
+    state: State
+    hold: Hold = Hold.NONE
+    delay: float = 0.0
+    """Seconds, counted by the database's clock, until it may be claimed again."""
+    refund: bool = False
+    """It was no attempt of its own: attempts_base grows, so that the budget is not touched."""
+    crashed: bool = False
+    error: Error | None = None

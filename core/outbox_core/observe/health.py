@@ -1,0 +1,72 @@
+"""Is the process fit to work? Written by the worker's threads, read by the HTTP server."""
+
+import logging
+import threading
+import time
+from collections.abc import Callable, Mapping
+
+from outbox_core.contract.reasons import Reason, reason_of
+from outbox_core.errors import OutboxError
+
+log = logging.getLogger("outbox.health")
+
+
+class Health:
+    """What stands in the way, by name. Ready when nothing does."""
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._lock = threading.Lock()
+        self._troubles: dict[str, str] = {"start": "not registered with the store yet"}
+        self._reasons = {"start": Reason.STARTING}
+        self._since = {"start": clock()}
+
+    def trouble(self, what: str, why: str | OutboxError, reason: Reason | None = None) -> None:
+        """`reason` where `why` is not an error, which tells it."""
+        if isinstance(why, OutboxError):
+            reason = reason or reason_of(why)
+        with self._lock:
+            known = what in self._troubles
+            self._troubles[what] = str(why)
+            self._since.setdefault(what, self._clock())
+            self._reasons.pop(what, None)
+            if reason is not None:
+                self._reasons[what] = reason
+        if not known:
+            log.warning("%s unavailable: %s", what, why, extra={"happening": "unavailable"})
+
+    def draining(self, why: str) -> None:
+        """Not fit for more work, and nothing is wrong: we were told to stop."""
+        with self._lock:
+            self._troubles["draining"] = why
+            self._reasons["draining"] = Reason.DRAINING
+        log.info("draining: %s", why, extra={"happening": "draining"})
+
+    def well(self, what: str) -> None:
+        with self._lock:
+            known = self._troubles.pop(what, None)
+            self._reasons.pop(what, None)
+            self._since.pop(what, None)
+        if known is not None and what != "start":
+            log.info("%s available again", what, extra={"happening": "available"})
+
+    @property
+    def troubles(self) -> Mapping[str, str]:
+        with self._lock:
+            return dict(self._troubles)
+
+    def lasting(self, reason: Reason, seconds: float) -> Mapping[str, str]:
+        """The troubles for this reason that have lasted so long."""
+        since = self._clock() - seconds
+        with self._lock:
+            return {
+                what: why
+                for what, why in self._troubles.items()
+                if self._reasons.get(what) is reason and self._since.get(what, since) <= since
+            }
+
+    @property
+    def reasons(self) -> Mapping[str, Reason]:
+        """Of the same troubles, for machines, where they are known."""
+        with self._lock:
+            return dict(self._reasons)

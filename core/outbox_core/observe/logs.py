@@ -1,0 +1,58 @@
+"""Logs: one line per happening that matters, as JSON or text; no payloads, no secrets."""
+
+import json
+import logging
+import sys
+from datetime import UTC, datetime
+
+from outbox_core.contract.settings import Log
+from outbox_core.model.attempt import without_secrets
+
+STANDARD = frozenset(vars(logging.LogRecord("", 0, "", 0, "", None, None))) | {"message", "asctime"}
+
+
+def fields(record: logging.LogRecord) -> dict[str, object]:
+    """What was given as `extra`."""
+    return {k: clean(v) for k, v in vars(record).items() if k not in STANDARD}
+
+
+def clean(value: object) -> object:
+    if isinstance(value, str):
+        return without_secrets(value)
+    if isinstance(value, list | tuple):
+        return [clean(v) for v in value]
+    if isinstance(value, dict):
+        return {k: clean(v) for k, v in value.items()}
+    return value if isinstance(value, int | float | None) else without_secrets(str(value))
+
+
+def line(record: logging.LogRecord) -> str:
+    text = record.getMessage()
+    if record.exc_info:
+        text += "\n" + logging.Formatter().formatException(record.exc_info)
+    return without_secrets(text)
+
+
+def time(record: logging.LogRecord) -> str:
+    return datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds")
+
+
+class JsonFormatter(logging.Formatter):
+    def format(self, record: logging.LogRecord) -> str:
+        head = {"time": time(record), "level": record.levelname.lower(), "logger": record.name}
+        return json.dumps({**head, "message": line(record), **fields(record)}, default=str)
+
+
+class TextFormatter(logging.Formatter):
+    def format(self, record: logging.LogRecord) -> str:
+        extra = "".join(f" {k}={v}" for k, v in fields(record).items())
+        return f"{time(record)} {record.levelname:7} {line(record)}{extra}"
+
+
+def set_up(settings: Log) -> None:
+    """To standard error, for the whole process."""
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(JsonFormatter() if settings.format == "json" else TextFormatter())
+    root = logging.getLogger()
+    root.handlers[:] = [handler]
+    root.setLevel(settings.level.upper())

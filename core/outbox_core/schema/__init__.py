@@ -1,0 +1,1 @@
+"""The schema of the outbox, as SQL. Applied by `store.migrate`."""

@@ -1,0 +1,1 @@
+"""PostgreSQL: every statement that a program sends. The schema itself: `outbox_core.schema`."""

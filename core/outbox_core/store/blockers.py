@@ -1,0 +1,60 @@
+"""
+Blockers: which sessions hold locks on the outbox's tables, and for how long.
+
+Called by `store.migrate` when it did not get a lock in time. No query texts: they may hold secrets.
+"""
+
+from datetime import timedelta
+from typing import NamedTuple
+
+from outbox_core.contract.values import format_duration
+from outbox_core.store.connection import Connection, translated
+
+SHOWN = 3
+"""Sessions that are named; the oldest is most likely the one in the way."""
+
+# Asked when our own transaction is rolled back, because one that failed answers nothing: so by
+# what they hold, not by pg_blocking_pids, which knows only who waits at this moment. A session of
+# another user shows its age to members of pg_read_all_stats only.
+HOLDERS = """
+    SELECT l.pid, a.usename, a.application_name, a.state, now() - a.xact_start,
+           array_agg(DISTINCT c.relname::text ORDER BY c.relname::text)
+      FROM pg_locks l
+      JOIN pg_class c ON c.oid = l.relation AND c.relkind IN ('r', 'p')
+                     AND c.relnamespace = to_regnamespace('outbox')
+      LEFT JOIN pg_stat_activity a ON a.pid = l.pid
+     WHERE l.granted AND l.locktype = 'relation' AND l.pid IS DISTINCT FROM pg_backend_pid()
+       AND l.database = (SELECT d.oid FROM pg_database d WHERE d.datname = current_database())
+     GROUP BY l.pid, l.virtualtransaction, a.usename, a.application_name, a.state, a.xact_start
+     ORDER BY a.xact_start NULLS LAST LIMIT %s
+"""
+
+
+class Blocker(NamedTuple):
+    pid: int | None
+    """None: a prepared transaction."""
+    user: str | None
+    application: str | None
+    state: str | None
+    open_for: timedelta | None
+    """None where we may not see it."""
+    tables: list[str]
+
+    def __str__(self) -> str:
+        if self.pid is None:
+            who = "a prepared transaction (see pg_prepared_xacts)"
+        else:
+            name = f" {self.application!r}" if self.application else ""
+            who = f"pid {self.pid}{name} of {self.user or 'a system process'}"
+        since = ""
+        if self.open_for is not None:
+            whole = timedelta(seconds=int(self.open_for.total_seconds()))
+            since = f", open for {format_duration(whole)}"
+        state = f", {self.state}" if self.state else ""
+        return f"{who}{state}{since}, holds {', '.join(self.tables)}"
+
+
+def blockers(conn: Connection) -> list[Blocker]:
+    """Whose transactions hold locks on our tables now, the oldest first."""
+    with translated():
+        return [Blocker(*row) for row in conn.execute(HOLDERS, (SHOWN,))]

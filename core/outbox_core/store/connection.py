@@ -1,0 +1,249 @@
+"""
+Connections: how they are made, and the one door where the driver's errors become ours.
+
+Works behind PgBouncer in transaction mode: no session state is relied on. Prepared statements are
+off because a pooler may hand the next statement to another backend; the hot statements are
+functions of the schema, whose plans the backend caches itself.
+"""
+
+import os
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import timedelta
+from typing import Any
+
+import psycopg
+from psycopg import errors as pg
+from psycopg.conninfo import conninfo_to_dict, make_conninfo
+
+from outbox_core.errors import (
+    DatabaseMissing,
+    LoginRefused,
+    Refused,
+    RightMissing,
+    SchemaMissing,
+    SettingsError,
+    StoreError,
+    StoreReadOnly,
+    StoreUnavailable,
+    TlsFailed,
+    WrongPassword,
+)
+from outbox_core.model.attempt import without_secrets
+
+Connection = psycopg.Connection[tuple[Any, ...]]
+
+UNAVAILABLE = (
+    psycopg.OperationalError,  # connection refused, lost, terminated; shutting down; disk full
+    pg.InterfaceError,
+    pg.AdminShutdown,
+    pg.CannotConnectNow,
+    pg.DeadlockDetected,
+    pg.QueryCanceled,  # our statement_timeout
+)
+# By the text, because libpq has no code for what ends a connection before it is one. In another
+# language than English the store is simply away, and the text tells.
+SHUT_DOORS: tuple[tuple[re.Pattern[str], type[StoreUnavailable], str], ...] = (
+    (
+        re.compile(
+            r"valid client certificate|certificate authentication failed|alert certificate required"
+            r"|alert unknown ca|alert bad certificate|alert certificate expired"
+        ),
+        TlsFailed,
+        "the server wants a certificate of ours that its CA signed, for this user: "
+        "store.postgresql.tls.certSecretRef and keySecretRef, or PGSSLCERT and PGSSLKEY",
+    ),
+    (
+        re.compile(r"does not match host name|host name must be specified"),
+        TlsFailed,
+        "let the DSN name the host as the server's certificate does, or use the mode verify-ca",
+    ),
+    (
+        re.compile(
+            r"certificate verify failed|root certificate file|could not read root certificate"
+        ),
+        TlsFailed,
+        "give the CA that signed the server's certificate: store.postgresql.tls.caSecretRef, or "
+        "PGSSLROOTCERT",
+    ),
+    (
+        re.compile(r"server does not support SSL"),
+        TlsFailed,
+        "switch TLS on at the server (or its pooler), or ask for none",
+    ),
+    (
+        # Not every "SSL error": a connection that is lost over TLS is one, too.
+        re.compile(r"private key file|could not (load|read|open) certificate|certificate file"),
+        TlsFailed,
+        "check certificate and key, and that the key is readable for its owner and group alone",
+    ),
+    (
+        re.compile("(password|SASL) authentication failed|no password supplied"),
+        WrongPassword,
+        "correct user and password in the DSN's secret; it is read again at every try. With a "
+        "client certificate, its name must be the user's, too",
+    ),
+    (
+        re.compile(
+            r"authentication failed|no pg_hba\.conf entry|pg_hba\.conf rejects|no such user"
+            r'|not permitted to log in|role ".*" does not exist|permission denied for database'
+        ),
+        LoginRefused,
+        "check the user in the DSN, and pg_hba.conf on the server, which may ask for TLS",
+    ),
+    (
+        re.compile(r'database ".*" does not exist|no such database'),
+        DatabaseMissing,
+        "correct the database's name in the DSN, or create it",
+    ),
+)
+MISSING = (pg.UndefinedTable, pg.InvalidSchemaName, pg.UndefinedFunction, pg.UndefinedColumn)
+
+
+def connect(
+    dsn: str,
+    application: str,
+    connect_timeout: float = 10,
+    statement_timeout: float = 0,
+) -> Connection:
+    """An autocommit connection; every statement is its own transaction unless a block says so."""
+    refuse_malformed(dsn)
+    with translated():
+        conn = psycopg.connect(
+            with_tls_of_the_pod(dsn),
+            autocommit=True,
+            prepare_threshold=None,
+            application_name=application[:63],
+            connect_timeout=max(2, round(connect_timeout)),
+            # A dead peer is noticed within half a minute, also while we wait for its answer.
+            keepalives_idle=10,
+            keepalives_interval=5,
+            keepalives_count=3,
+            tcp_user_timeout=30_000,
+        )
+        try:
+            # Behind a pooler the setting would stay with a backend that others use.
+            if statement_timeout and not is_pooled(conn):
+                conn.execute(
+                    "SELECT set_config('statement_timeout', %s, false)",
+                    (f"{round(statement_timeout * 1000)}ms",),
+                )
+        except BaseException:
+            conn.close()
+            raise
+    return conn
+
+
+TLS = ("sslmode", "sslrootcert", "sslcert", "sslkey")
+"""What the operator says by libpq's variables: PGSSLMODE, and so on."""
+NOT_FROM_A_DSN = (*TLS, "sslpassword", "requiressl", "service")
+
+
+def with_tls_of_the_pod(dsn: str) -> str:
+    """Without what it says about TLS, where OUTBOX_DSN_TLS=ignore: then libpq's own variables
+    (PGSSLMODE ...) count alone. The operator sets them as a resource says. A DSN comes from a
+    Secret that others may write, and its sslmode=require would win over verify-full. They are
+    named here, because a service file (PGSERVICE) would win over variables, too."""
+    if os.environ.get("OUTBOX_DSN_TLS") != "ignore":
+        return dsn
+    given = {name: os.environ.get(f"PG{name.upper()}") for name in TLS}
+    parts = conninfo_to_dict(dsn)
+    kept = {name: parts[name] for name in parts if name not in NOT_FROM_A_DSN}
+    return make_conninfo("", **kept, **{name: value for name, value in given.items() if value})
+
+
+def refuse_malformed(dsn: str) -> None:
+    """Without a word of the DSN: what the driver takes for a host, a port or a database, and tells
+    as such in its errors, may be the rest of a password."""
+    try:
+        parts = conninfo_to_dict(dsn)
+    except psycopg.ProgrammingError as error:
+        raise SettingsError(
+            "the DSN is malformed: write postgresql://user@host:5432/database or key=value pairs"
+        ) from error
+    scheme, _, rest = dsn.partition("://")
+    if scheme not in ("postgresql", "postgres"):
+        return
+    user, at, place = rest.partition("@")
+    if at and "/" not in user and "@" in place.partition("?")[0]:
+        raise SettingsError("user or password in the DSN contains @: write it there as %40")
+    if at and "/" in user and "?" not in user:
+        raise SettingsError("user or password in the DSN contains /: write it there as %2F")
+    if not all(p.isdecimal() for p in str(parts.get("port") or 0).split(",") if p):
+        raise SettingsError("the DSN's port is not a number")
+
+
+# Of our own user, whom one may end; and waiting for its client, so nothing that is being done is
+# cut short. No timeout of the server's covers a client that stopped within a pipeline.
+END_FROZEN = """
+    SELECT pg_terminate_backend(a.pid, 1000) FROM pg_stat_activity a
+     WHERE a.datname = current_database() AND a.usename = current_user
+       AND a.pid <> pg_backend_pid() AND starts_with(a.application_name, %s)
+       AND a.wait_event_type = 'Client' AND a.backend_xid IS NOT NULL
+       AND a.xact_start < now() - %s::interval
+"""
+
+
+def relay_application(relay: str, purpose: str = "") -> str:
+    """What a relay's sessions are called in pg_stat_activity; without a purpose, how all begin."""
+    return f"outbox-relay {relay} {purpose}"[:63]
+
+
+def end_frozen(conn: Connection, relay: str, longer_than: timedelta) -> int:
+    """
+    End sessions of the relay whose client stopped in the middle of a transaction; how many.
+
+    A process that is frozen, or whose node is gone, holds the rows that it was writing, and nobody
+    else could take them over before it wakes up.
+    """
+    with translated():
+        rows = conn.execute(END_FROZEN, (relay_application(relay), longer_than)).fetchall()
+    return sum(bool(ended) for (ended,) in rows)
+
+
+@contextmanager
+def translated() -> Iterator[None]:
+    """The driver's errors become ours, without anything that looks like a credential."""
+    try:
+        yield
+    except MISSING as error:
+        raise SchemaMissing(
+            "the outbox schema is missing or older than this program "
+            f"({first_line(error)}): run `outbox-relay migrate`"
+        ) from error
+    except pg.InsufficientPrivilege as error:
+        raise RightMissing(
+            f"the database user lacks a right ({first_line(error)}): "
+            "grant it the role outbox_relay, or outbox_reader for inspection"
+        ) from error
+    except pg.ReadOnlySqlTransaction as error:
+        raise StoreReadOnly(
+            f"PostgreSQL: {first_line(error)}; a standby, or a failover that has not ended; "
+            "target_session_attrs=read-write in the DSN finds the primary"
+        ) from error
+    except UNAVAILABLE as error:
+        raise unavailable(error) from error
+    except (pg.RestrictViolation, pg.CheckViolation) as error:
+        hint = error.diag.message_hint
+        raise Refused(first_line(error) + (f" ({hint})" if hint else "")) from error
+    except psycopg.Error as error:
+        raise StoreError(f"PostgreSQL: {first_line(error)}") from error
+
+
+def unavailable(error: psycopg.Error) -> StoreUnavailable:
+    for text, kind, cure in SHUT_DOORS:
+        if text.search(str(error)):
+            return kind(f"PostgreSQL: {first_line(error)}; {cure}")
+    return StoreUnavailable(f"PostgreSQL: {first_line(error)}")
+
+
+def first_line(error: psycopg.Error) -> str:
+    text = error.diag.message_primary or str(error).strip() or type(error).__name__
+    return without_secrets(text.splitlines()[0])
+
+
+def is_pooled(conn: Connection) -> bool:
+    """Is there a pooler in between? Then the process id we were told is not the backend's."""
+    row = conn.execute("SELECT pg_backend_pid()").fetchone()
+    return row is not None and row[0] != conn.info.backend_pid

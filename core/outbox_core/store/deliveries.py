@@ -1,0 +1,352 @@
+"""
+Deliveries: the only module that moves a delivery from state to state in bulk.
+
+Called by `worker.pipeline` (claim, finalise), `worker.keeper` (renew) and `worker.reaper` (reap).
+The statements are functions of the schema, with their reasons: `schema/migrations/0004_claims.sql`.
+No policy here: which outcome leads to which state is judged in `model.retry`.
+"""
+
+import json
+from collections.abc import Sequence
+from datetime import datetime, timedelta
+from functools import partial
+from typing import Any, NamedTuple
+
+from psycopg import Cursor
+from psycopg.rows import RowMaker
+
+from outbox_core.model.attempt import Verdict
+from outbox_core.model.event import Claim
+from outbox_core.model.lifecycle import State
+from outbox_core.model.retry import give_back
+from outbox_core.store.connection import Connection, translated
+
+UNORDERED = (-1,)
+"""The lane of relays that do not order."""
+
+
+class Finished(NamedTuple):
+    """How a batch ended: what the broker has, and what becomes of the rest."""
+
+    token: int
+    published: Sequence[int]
+    results: Sequence[str]
+    failed: Sequence[Verdict]
+    again: bool = False
+    """The answer to a first try was lost: it may be written down already."""
+
+
+class Wanted(NamedTuple):
+    """What to claim next."""
+
+    token: int
+    """Drawn by the caller, so that it knows what is its own even if the answer is lost."""
+    limit: int
+    lanes: Sequence[int]
+    floor: int
+    server: datetime | None = None
+    """Whose floor it is: on another server it counts as 0."""
+    suspects: bool = False
+    lane_limit: int = 1
+    mark: bool = False
+    """Also read where the sequence and the transactions are, for the watermark."""
+
+
+class Mark(NamedTuple):
+    """A moment: whoever drew a seq up to `seq` has a transaction id below `xid`, and every
+    transaction below `horizon` has ended."""
+
+    seq: int
+    xid: int
+    horizon: int
+    server: datetime
+    """Which one: when it was started."""
+
+
+class Chores(NamedTuple):
+    """What is to be done besides claiming, in one look."""
+
+    registration: dict[str, Any] | None
+    """What is registered under the id that we use."""
+
+    overdue_claims: bool
+    expired_holders: bool
+    unmatched_events: bool
+    wrong_lanes: bool
+    """Inserted by a transaction that did not see the relay's ordering change."""
+    parked_events: bool
+    """Some wait behind an earlier event of their key."""
+
+
+class Turn(NamedTuple):
+    claims: list[Claim]
+    lost: list[int]
+    """Claims that another relay had taken over when we came to finalise them."""
+    mark: Mark | None
+
+
+CLAIM = "SELECT * FROM outbox.claim(%s, %s, %s, %s, %s, %s, %s, %s, %s, %s)"
+
+CLAIM_ORDERED = (
+    "SELECT * FROM outbox.claim(%s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s::smallint[], %s)"
+    " ORDER BY seq"
+)
+
+PUBLISHED = "SELECT * FROM outbox.finish_published(%s, %s, %s::bigint[], %s::text[])"
+
+FAILED = "SELECT * FROM outbox.finish_failed(%s, %s, %s, %s, %s, %s, %s, %s, %s)"
+
+RENEW = "SELECT outbox.renew(%s, %s, %s, %s)"
+
+SWEEP = "SELECT outbox.sweep_keys(%s, %s::smallint[], %s, %s)"
+FIRST_KEY = -(2**63)
+
+EXPIRE = "SELECT event_id FROM outbox.expire(%s, %s, %s, %s::smallint[], %s, %s, %s, %s)"
+
+# The first statement of its transaction, so that last_value is read before our own transaction id
+# is drawn: whoever drew a seq up to it had its id before us.
+MARK = """
+    SELECT CASE WHEN is_called THEN last_value ELSE 0 END, pg_current_xact_id()::text::bigint,
+           pg_snapshot_xmin(pg_current_snapshot())::text::bigint, pg_postmaster_start_time()
+      FROM outbox.event_seq
+"""
+
+CHORES = """
+    SELECT (SELECT to_jsonb(r) FROM outbox.relay r WHERE r.id = %(relay)s),
+           EXISTS (SELECT 1 FROM outbox.delivery
+                    WHERE relay_id = %(relay)s AND state = 'CLAIMED' AND lease_until < now()),
+           EXISTS (SELECT 1 FROM outbox.holder WHERE relay_id = %(relay)s AND expires_at < now())
+           OR EXISTS (SELECT 1 FROM outbox.lane l
+                       WHERE l.relay_id = %(relay)s AND l.token IS NOT NULL
+                         AND NOT EXISTS (SELECT 1 FROM outbox.holder h WHERE h.token = l.token)),
+           EXISTS (SELECT 1 FROM outbox.unmatched
+                    WHERE version < (SELECT max(version) FROM outbox.relay)),
+           EXISTS (SELECT 1 FROM outbox.delivery
+                    WHERE relay_id = %(relay)s AND state = 'PENDING' AND hold = 'NONE'
+                      AND lane BETWEEN %(low)s AND %(high)s)
+           OR EXISTS (SELECT 1 FROM outbox.delivery
+                       WHERE relay_id = %(relay)s AND state = 'PENDING'
+                         AND hold IN ('TIME', 'SUSPECT') AND available_at <= now()
+                         AND lane BETWEEN %(low)s AND %(high)s)
+           OR EXISTS (SELECT 1 FROM outbox.delivery  -- where nobody orders, any that is parked
+                       WHERE relay_id = %(relay)s AND hold = 'KEY' AND %(low)s = 0)
+           OR EXISTS (SELECT 1 FROM outbox.delivery
+                       WHERE relay_id = %(relay)s AND hold = 'KEY' AND key_hash IS NULL),
+           EXISTS (SELECT 1 FROM outbox.delivery WHERE relay_id = %(relay)s AND hold = 'KEY')
+"""
+
+# The payload stays where it is, and what else only a publisher needs.
+CLAIMED = """
+    SELECT d.seq, d.claim_token, now(), d.attempts, d.attempts_base, d.crashes, d.lane,
+           e.event_id::text, e.event_type, ''::bytea, e.content_type, NULL, NULL,
+           e.partition_key, e.ordering_key, e.tenant_id, e.correlation_id, e.causation_id::text,
+           e.idempotency_key, e.aggregate_type, e.aggregate_id, NULL, e.created_at,
+           e.max_attempts, NULL, d.age_from
+      FROM outbox.delivery d JOIN outbox.event e ON e.seq = d.seq
+     WHERE d.relay_id = %(relay)s AND d.state = 'CLAIMED'
+"""
+
+OVERDUE = f"""{CLAIMED}
+       AND CASE WHEN %(lanes)s::smallint[] IS NULL THEN d.lease_until < now()
+                ELSE d.lane = ANY (%(lanes)s) END
+     ORDER BY d.lease_until LIMIT %(limit)s
+       FOR UPDATE OF d SKIP LOCKED
+"""
+
+# Not SKIP LOCKED: whoever has one of them may put it back right now, and its key waits for that.
+UNDER_TOKEN = f"""{CLAIMED}
+       AND d.claim_token = %(token)s
+     ORDER BY d.seq
+       FOR UPDATE OF d
+"""
+
+
+def array_of_numbers(values: Sequence[int]) -> str:
+    """As PostgreSQL writes it; the driver's general way costs more than all else of finalising."""
+    return "{" + ",".join(map(str, values)) + "}"
+
+
+def array_of_texts(values: Sequence[str]) -> str:
+    joined = '","'.join(values)
+    if "\\" in joined or joined.count('"') > 2 * (len(values) - 1):
+        joined = '","'.join(v.replace("\\", "\\\\").replace('"', '\\"') for v in values)
+    return '{"' + joined + '"}'
+
+
+def claims_from(cursor: object) -> RowMaker[Claim]:
+    """Rows become claims without a call of Claim's own constructor for each."""
+    return partial(tuple.__new__, Claim)
+
+
+class Deliveries:
+    """One relay's deliveries, seen by one of its processes, over one connection."""
+
+    def __init__(
+        self, conn: Connection, relay: int, name: str, owner: str, lease: timedelta
+    ) -> None:
+        """`name` is whom we mean by the id `relay`: nothing is claimed for anybody else."""
+        self._conn = conn
+        self._relay = relay
+        self._name = name
+        self._owner = owner
+        self._lease = lease
+
+    def turn(self, done: Finished | None, wanted: Wanted | None, holder: int | None) -> Turn:
+        """
+        Finalise a batch and claim the next: one round trip, one transaction, one commit.
+
+        `holder` is the token under which an ordered relay holds its lanes.
+        """
+        claims: list[Claim] = []
+        lost: list[int] = []
+        mark: Mark | None = None
+        with translated(), self._conn.pipeline():
+            if wanted is not None and wanted.mark:  # first: see MARK
+                marked = self._conn.execute(MARK, binary=True)
+            ends = [] if done is None else self._send_finish(done)
+            if wanted is not None:
+                claimed = self._send_claim(wanted, holder, durable=done is not None)
+        with translated():
+            for cursor in ends:
+                lost.extend(seq for (seq,) in cursor)
+            if wanted is not None:
+                claims = claimed.fetchall()
+                if wanted.mark:
+                    row = marked.fetchone()
+                    assert row is not None
+                    mark = Mark(*row)
+        return Turn(claims, lost, mark)
+
+    def _send_finish(self, done: Finished) -> list[Cursor[tuple[Any, ...]]]:
+        """What answers with the seqs of lost claims."""
+        cursors = []
+        if done.published:
+            cursors.append(
+                self._conn.execute(
+                    PUBLISHED,
+                    (
+                        self._relay,
+                        done.token,
+                        array_of_numbers(done.published),
+                        array_of_texts(done.results),
+                    ),
+                    binary=True,
+                )
+            )
+        if done.failed:
+            failed = self._conn.execute(FAILED, self._failures(done.failed), binary=True)
+            if not done.again:  # else nobody can tell what was lost from what we wrote ourselves
+                cursors.append(failed)
+        return cursors
+
+    def _send_claim(self, wanted: Wanted, holder: int | None, durable: bool) -> Cursor[Claim]:
+        cursor = self._conn.cursor(row_factory=claims_from, binary=True)
+        claim = (
+            self._relay,
+            self._name,
+            self._owner,
+            wanted.token,
+            wanted.limit,
+            self._lease,
+            wanted.floor,
+            wanted.server,
+            wanted.suspects,
+            durable,
+        )
+        if holder is None:
+            return cursor.execute(CLAIM, claim)
+        in_order = (holder, list(wanted.lanes), wanted.lane_limit)
+        return cursor.execute(CLAIM_ORDERED, (*claim, *in_order))
+
+    def _failures(self, verdicts: Sequence[Verdict]) -> tuple[object, ...]:
+        return (
+            self._relay,
+            [v.seq for v in verdicts],
+            [v.token for v in verdicts],
+            [v.state.value for v in verdicts],
+            [v.hold.value for v in verdicts],
+            [v.delay for v in verdicts],
+            [v.refund for v in verdicts],
+            [v.crashed for v in verdicts],
+            [
+                None
+                if v.error is None
+                else json.dumps({"class": v.error.kind, "code": v.error.code, "text": v.error.text})
+                for v in verdicts
+            ],
+        )
+
+    def renew(self, token: int, seqs: Sequence[int]) -> int:
+        """Keep a claim for another lease; how many of its events were still ours."""
+        with translated():
+            row = self._conn.execute(
+                RENEW, (self._relay, token, list(seqs), self._lease)
+            ).fetchone()
+        assert row is not None
+        return int(row[0])
+
+    def expire(
+        self, max_age: timedelta, lanes: Sequence[int], limit: int, floor: int, block: bool
+    ) -> list[str]:
+        """Declare dead what is next in line and too old; the ids of those events."""
+        with translated():
+            rows = self._conn.execute(
+                EXPIRE,
+                (self._relay, self._name, self._owner, list(lanes), limit, floor, max_age, block),
+            )
+            return [str(event_id) for (event_id,) in rows]
+
+    def chores(self, ordered: bool) -> Chores:
+        low, high = UNORDERED * 2 if ordered else (0, 32_767)
+        values = {"relay": self._relay, "low": low, "high": high}
+        with translated():
+            row = self._conn.execute(CHORES, values).fetchone()
+        assert row is not None
+        return Chores(*row)
+
+    def relane(self, limit: int) -> int:
+        """Put what came in during a change of `ordering` where it belongs; how many there were."""
+        with translated():
+            row = self._conn.execute(
+                "SELECT outbox.relane(%s, %s)", (self._relay, limit)
+            ).fetchone()
+        assert row is not None
+        return int(row[0])
+
+    def overdue(self, limit: int, lanes: Sequence[int] | None = None) -> list[Claim]:
+        """Claims whose lease ran out, or all claims in these lanes. Locked until the caller's
+        transaction ends, so that it is judged once."""
+        chosen = None if lanes is None else list(lanes)
+        with translated():
+            cursor = self._conn.cursor(row_factory=claims_from, binary=True)
+            values = {"relay": self._relay, "lanes": chosen, "limit": limit}
+            return cursor.execute(OVERDUE, values).fetchall()
+
+    def recover(self, token: int) -> int:
+        """
+        Give back what is claimed under a token of ours whose claim was never answered; how many.
+
+        In order, only after the lost connection was shut out (`Lanes.fence`): it may still claim.
+        """
+        with translated(), self._conn.transaction():
+            values = {"relay": self._relay, "token": token}
+            cursor = self._conn.cursor(row_factory=claims_from, binary=True)
+            lost = cursor.execute(UNDER_TOKEN, values).fetchall()
+            self.take_back([give_back(c) for c in lost])
+            return len(lost)
+
+    def take_back(self, verdicts: Sequence[Verdict]) -> int:
+        """Write down what was judged about claims of others; how many of them are dead."""
+        if verdicts:
+            with translated():
+                self._conn.execute(FAILED, self._failures(verdicts))
+        return sum(v.state is State.DEAD for v in verdicts)
+
+    def sweep_keys(self, lanes: Sequence[int], after: int | None, limit: int) -> int | None:
+        """Let keys in these lanes go on that wait for nobody any more, so many of them from `after`
+        on (None: from the first); where to go on, None after the last."""
+        start = FIRST_KEY if after is None else after
+        with translated():
+            row = self._conn.execute(SWEEP, (self._relay, list(lanes), start, limit)).fetchone()
+        assert row is not None
+        return None if row[0] is None else int(row[0])

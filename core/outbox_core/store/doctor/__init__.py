@@ -1,0 +1,1 @@
+"""What `check` asks of a database, and what the answers mean."""

@@ -1,0 +1,1 @@
+"""What people and monitoring read: events, backlog, counts, trouble. Never writes."""

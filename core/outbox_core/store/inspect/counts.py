@@ -1,0 +1,52 @@
+"""Counts per relay and state: estimated at once, or exact however long it takes. For `cli`."""
+
+from outbox_core.store.connection import Connection
+from outbox_core.store.inspect.backlog import CAP, backlog, published
+from outbox_core.store.reading import Row, fetch
+
+EXACT = """
+    SELECT r.id, r.name AS relay, r.active, count(*) FILTER (WHERE d.state = 'PENDING') AS pending,
+           count(*) FILTER (WHERE d.state = 'CLAIMED') AS claimed,
+           count(*) FILTER (WHERE d.state = 'PUBLISHED') AS published,
+           count(*) FILTER (WHERE d.state = 'DEAD') AS dead
+      FROM outbox.relay r LEFT JOIN outbox.delivery d ON d.relay_id = r.id
+     GROUP BY r.id ORDER BY r.name
+"""
+UNMATCHED = "SELECT count(*) AS n FROM (SELECT 1 FROM outbox.unmatched LIMIT %(limit)s) u"
+
+
+def exact_counts(conn: Connection) -> list[Row]:
+    rows = fetch(conn, EXACT)
+    for row in rows:
+        seen = backlog(conn, row.pop("id"))
+        row |= {"approximate": False, "oldest_pending_seconds": seen.oldest_pending_seconds}
+    return rows
+
+
+def cheap_counts(conn: Connection) -> list[Row]:
+    return [
+        _cheap(conn, relay)
+        for relay in fetch(conn, "SELECT id, name, active FROM outbox.relay ORDER BY name")
+    ]
+
+
+def _cheap(conn: Connection, relay: Row) -> Row:
+    seen = backlog(conn, relay["id"])
+    done, guessed = published(conn, relay["id"], seen.pending + seen.claimed + seen.dead)
+    return {
+        "relay": relay["name"],
+        "active": relay["active"],
+        "pending": seen.pending,
+        "claimed": seen.claimed,
+        "published": done,
+        "dead": seen.dead,
+        "approximate": seen.approximate or guessed,
+        "oldest_pending_seconds": seen.oldest_pending_seconds,
+    }
+
+
+def count_unmatched(conn: Connection, exact: bool) -> Row:
+    """Events that no relay has wanted."""
+    found = fetch(conn, UNMATCHED, {"limit": None if exact else CAP + 1})[0]["n"]
+    over = not exact and found > CAP
+    return {"count": CAP if over else found, "at_least": over}

@@ -1,0 +1,222 @@
+"""
+Interventions: what a person does to an event by hand, along the lifecycle and into the audit.
+
+Called by `cli`. One event is one transaction: the delivery is locked, judged, changed and written
+to outbox.audit, or nothing of it happens. What is allowed is judged in `intervene.moves`; behind it
+stand the database's own rules.
+"""
+
+from collections.abc import Callable, Iterable
+from datetime import datetime, timedelta
+from typing import NamedTuple
+from uuid import UUID, uuid4
+
+from psycopg import errors as pg
+from psycopg.types.json import Jsonb
+
+from outbox_core.errors import Refused, SettingsError
+from outbox_core.model.lifecycle import Hold, State
+from outbox_core.store.connection import Connection, translated
+from outbox_core.store.intervene.moves import (
+    Plan,
+    Target,
+    judge_death,
+    judge_replay,
+    judge_reschedule,
+    judge_retry,
+    judge_skip,
+    which_relay,
+)
+from outbox_core.store.reading import Row, fetch
+
+PATIENCE = "2s"
+"""For a row that a relay is claiming at this moment: that takes milliseconds."""
+
+
+class Result(NamedTuple):
+    event_id: UUID
+    relay: str | None
+    status: str
+    """done, planned (a dry run), unchanged or refused."""
+    detail: str
+    warnings: list[str]
+    before: Row | None = None
+    after: Row | None = None
+
+
+Judge = Callable[[Target], Plan]
+
+IN_SEQ_ORDER = "SELECT e.event_id FROM outbox.event e WHERE e.event_id = ANY (%s) ORDER BY e.seq"
+
+# In order, a claim looks at a key's events first and takes them then: between the two the first of
+# them must not step aside, or the second goes out before it. So whoever may claim here is held up:
+# a claim locks its holder row, and the lane cannot change hands.
+LANES = """
+    SELECT l.token FROM outbox.event e CROSS JOIN outbox.relay r
+      JOIN outbox.delivery d ON d.relay_id = r.id AND d.seq = e.seq
+      JOIN outbox.lane l ON l.relay_id = r.id AND l.lane = d.lane
+     WHERE e.event_id = %(event_id)s AND r.name = coalesce(%(relay)s, r.name)
+       AND r.ordering = 'Key'
+       FOR SHARE OF l
+"""
+HOLDERS = "SELECT 1 FROM outbox.holder WHERE token = ANY (%s) ORDER BY token FOR UPDATE"
+
+LOCK = """
+    SELECT r.id, e.seq, r.name, r.active, r.ordering = 'Key', e.ordering_key, d.state, d.hold,
+           d.available_at <= now(), coalesce(d.lease_until < now(), false), d.claimed_by,
+           d.attempts - d.attempts_base, e.max_attempts,
+           to_char(coalesce(d.published_at, d.previous_published_at) AT TIME ZONE 'UTC',
+                   'YYYY-MM-DD HH24:MI:SS') || ' UTC',
+           (SELECT format('%%s (%%s%%s)', w.event_id, h.state,
+                          CASE h.hold WHEN 'TIME' THEN ', due ' || h.available_at
+                                      WHEN 'DEAD' THEN ', blocks its key' ELSE '' END)
+              FROM outbox.delivery h JOIN outbox.event w ON w.seq = h.seq
+             WHERE d.hold = 'KEY' AND h.relay_id = r.id AND h.key_hash = d.key_hash
+               AND h.hold <> 'NONE' AND h.seq < d.seq
+             ORDER BY h.seq LIMIT 1),
+           -- of a busy key only the next ten thousand are looked at: the answer is a warning
+           (SELECT count(*) FROM (
+                SELECT l.state FROM outbox.event later
+                  JOIN outbox.delivery l ON l.relay_id = r.id AND l.seq = later.seq
+                 WHERE later.ordering_key = e.ordering_key AND later.seq > e.seq
+                 LIMIT 10000) k WHERE k.state = 'PUBLISHED'),
+           to_jsonb(d)
+      FROM outbox.event e CROSS JOIN outbox.relay r
+      JOIN outbox.delivery d ON d.relay_id = r.id AND d.seq = e.seq
+     WHERE e.event_id = %(event_id)s AND r.name = coalesce(%(relay)s, r.name)
+       FOR UPDATE OF d
+"""
+
+AUDIT = """
+    INSERT INTO outbox.audit (actor, action, relay, event_id, seq, reason, before, after)
+    SELECT %(actor)s, %(action)s, %(relay)s, %(event_id)s, d.seq, %(reason)s, %(before)s,
+           to_jsonb(d)
+      FROM outbox.delivery d WHERE d.relay_id = %(relay_id)s AND d.seq = %(seq)s
+    RETURNING after
+"""
+
+
+class Interventions:
+    """Actions of one person, for one reason, over one connection."""
+
+    def __init__(self, conn: Connection, actor: str, reason: str, dry_run: bool = False) -> None:
+        if not reason.strip():
+            raise SettingsError("a reason is required: it is what the audit is for")
+        self._conn = conn
+        self._actor = actor
+        self._reason = reason.strip()
+        self._dry_run = dry_run
+
+    def retry(self, events: Iterable[UUID], relay: str | None = None) -> list[Result]:
+        """What waits for a time is due now."""
+        return self._each("retry", events, relay, judge_retry)
+
+    def reschedule(
+        self,
+        events: Iterable[UUID],
+        at: datetime | None = None,
+        delay: timedelta | None = None,
+        relay: str | None = None,
+    ) -> list[Result]:
+        """What is PENDING is due then: at a time, or after a delay by the database's clock."""
+        return self._each(
+            "reschedule", events, relay, lambda target: judge_reschedule(target, at, delay)
+        )
+
+    def declare_dead(
+        self, events: Iterable[UUID], relay: str | None = None, hold_key: bool = False
+    ) -> list[Result]:
+        """What is PENDING never goes out. Its key goes on, unless `hold_key`."""
+        return self._each(
+            "declare-dead", events, relay, lambda t: judge_death(t, self._reason, hold_key)
+        )
+
+    def replay(
+        self, events: Iterable[UUID], relay: str | None = None, keep_attempts: bool = False
+    ) -> list[Result]:
+        """What is DEAD or PUBLISHED goes out again: a new life, with a fresh budget."""
+        replay_id = f"manual-{uuid4().hex[:12]}"
+        return self._each(
+            "replay", events, relay, lambda target: judge_replay(target, replay_id, keep_attempts)
+        )
+
+    def skip(self, events: Iterable[UUID], relay: str | None = None) -> list[Result]:
+        """A dead event stays dead, and its key goes on without it."""
+        return self._each("skip", events, relay, judge_skip)
+
+    def _each(
+        self, action: str, events: Iterable[UUID], relay: str | None, judge: Judge
+    ) -> list[Result]:
+        with translated():
+            wanted = list(dict.fromkeys(events))
+            found = [row[0] for row in self._conn.execute(IN_SEQ_ORDER, (wanted,))]
+        unknown = [e for e in wanted if e not in set(found)]
+        # In the order of their seq, so that a key's events come back in order.
+        return [
+            *(self._one(action, event_id, relay, judge) for event_id in found),
+            *(Result(e, relay, "refused", "there is no such event", []) for e in unknown),
+        ]
+
+    def _one(self, action: str, event_id: UUID, relay: str | None, judge: Judge) -> Result:
+        def refused(why: str) -> Result:
+            return Result(event_id, relay, "refused", why, [])
+
+        try:
+            with translated():
+                try:
+                    with self._conn.transaction():
+                        return self._locked(action, event_id, relay, judge)
+                except pg.LockNotAvailable:
+                    return refused("it is being claimed or changed at this moment: try again")
+        except Refused as error:
+            return refused(str(error))
+
+    def _locked(self, action: str, event_id: UUID, relay: str | None, judge: Judge) -> Result:
+        self._conn.execute(f"SET LOCAL lock_timeout = '{PATIENCE}'")
+        targets = self._lock(event_id, relay)
+        if len(targets) != 1:
+            raise Refused(which_relay([t.relay for t in targets], relay))
+        (target,) = targets
+        plan = judge(target)
+        if plan.refusal:
+            return Result(event_id, target.relay, "refused", plan.refusal, [], target.before)
+        return self._carry_out(action, event_id, target, plan)
+
+    def _lock(self, event_id: UUID, relay: str | None) -> list[Target]:
+        asked = {"event_id": event_id, "relay": relay}
+        if tokens := [row[0] for row in self._conn.execute(LANES, asked) if row[0] is not None]:
+            self._conn.execute(HOLDERS, (tokens,))
+        rows = self._conn.execute(LOCK, asked)
+        return [
+            Target._make((*row[:6], State(row[6]), Hold(row[7]), *row[8:]))
+            for row in rows.fetchall()
+        ]
+
+    def _carry_out(self, action: str, event_id: UUID, target: Target, plan: Plan) -> Result:
+        def result(status: str, detail: str, after: Row | None = None) -> Result:
+            return Result(
+                event_id, target.relay, status, detail, plan.warnings, target.before, after
+            )
+
+        if plan.unchanged:
+            return result("unchanged", plan.unchanged)
+        if self._dry_run:
+            return result("planned", plan.detail)
+        values = {
+            **plan.values,
+            "relay_id": target.relay_id,
+            "seq": target.seq,
+            "actor": self._actor,
+        }
+        for statement in plan.statements:
+            if self._conn.execute(statement, values).rowcount != 1:
+                raise Refused("it changed meanwhile: try again")  # and the transaction is undone
+        about = {
+            "action": action,
+            "relay": target.relay,
+            "event_id": event_id,
+            "reason": self._reason,
+            "before": Jsonb(target.before),
+        }
+        (row,) = fetch(self._conn, AUDIT, {**values, **about})
+        return result("done", plan.detail, row["after"])

@@ -1,0 +1,230 @@
+"""
+Moves: what may be done to a delivery by hand, and how.
+
+Called by `intervene.interventions`. Pure: a judge looks at a locked delivery and returns a plan,
+which is either a reason why not, or the statements that do it. Each statement repeats the state
+that it starts from, so that it can never do anything else.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from typing import Any, NamedTuple
+
+from psycopg.types.json import Jsonb
+
+from outbox_core.contract.values import format_duration
+from outbox_core.model.attempt import Error, ErrorClass
+from outbox_core.model.lifecycle import Hold, State
+
+
+class Target(NamedTuple):
+    """One delivery, locked."""
+
+    relay_id: int
+    seq: int
+    relay: str
+    active: bool
+    ordered: bool
+    ordering_key: str | None
+    state: State
+    hold: Hold
+    is_due: bool
+    lease_ended: bool
+    claimed_by: str | None
+    attempts_in_budget: int
+    max_attempts: int | None
+    last_publication: str | None
+    waits_for: str | None
+    """Where hold is KEY: the event in front, in words."""
+    published_later: int
+    """Events of its key that come after it and are out already."""
+    before: dict[str, Any]
+
+
+@dataclass
+class Plan:
+    """Why not (refusal), or why there is nothing to do (unchanged), or what to execute."""
+
+    refusal: str | None = None
+    unchanged: str | None = None
+    statements: list[str] = field(default_factory=list)
+    values: dict[str, object] = field(default_factory=dict)
+    detail: str = ""
+    warnings: list[str] = field(default_factory=list)
+
+
+# A relay finds what waits by its hold and available_at; what is suspected of killing relays stays
+# a suspect, and so goes alone. Its age counts from then on, too: a person wants it to go out.
+DUE_AT = """
+    UPDATE outbox.delivery d SET
+           available_at = coalesce(%(at)s::timestamptz, now() + %(delay)s::interval),
+           age_from = coalesce(%(at)s::timestamptz, now() + %(delay)s::interval),
+           hold = CASE d.hold WHEN 'SUSPECT' THEN d.hold ELSE 'TIME' END
+     WHERE d.relay_id = %(relay_id)s AND d.seq = %(seq)s AND d.state = 'PENDING'
+"""
+
+# There is no way from PENDING to DEAD but by a claim; this one is no attempt, so none is counted.
+CLAIM = """
+    UPDATE outbox.delivery d SET
+           state = 'CLAIMED', hold = 'NONE', available_at = least(d.available_at, now()),
+           claimed_at = now(), claimed_by = %(actor)s, lease_until = now(),
+           claim_token = 0
+     WHERE d.relay_id = %(relay_id)s AND d.seq = %(seq)s AND d.state = 'PENDING'
+"""
+BURY = """
+    UPDATE outbox.delivery d SET
+           state = 'DEAD', hold = %(hold)s::outbox.hold, crashes = 0,
+           last_error = %(error)s::jsonb || jsonb_build_object('at', now()),
+           claimed_at = NULL, claimed_by = NULL, claim_token = NULL, lease_until = NULL
+     WHERE d.relay_id = %(relay_id)s AND d.seq = %(seq)s AND d.state = 'CLAIMED'
+"""
+
+# hold = TIME and not NONE: its seq lies below the relays' watermark. The relay's ordering may have
+# changed since, so key and lane are those of today.
+REPLAY = """
+    UPDATE outbox.delivery d SET
+           state = 'PENDING', hold = 'TIME', available_at = now(), age_from = now(), crashes = 0,
+           published_at = NULL, result = NULL, replay_id = %(replay_id)s,
+           previous_published_at = coalesce(d.published_at, d.previous_published_at),
+           attempts_base = CASE WHEN %(reset)s THEN d.attempts ELSE d.attempts_base END,
+           last_error = CASE WHEN %(reset)s THEN NULL ELSE d.last_error END,
+           key_hash = CASE WHEN r.ordering = 'Key' THEN outbox.key_hash(e.ordering_key) END,
+           lane = CASE WHEN r.ordering = 'Key'
+                       THEN outbox.lane_of(outbox.key_hash(e.ordering_key), d.seq) ELSE -1 END
+      FROM outbox.event e, outbox.relay r
+     WHERE d.relay_id = %(relay_id)s AND d.seq = %(seq)s AND d.state IN ('PUBLISHED', 'DEAD')
+       AND e.seq = d.seq AND r.id = d.relay_id
+"""
+
+SKIP = """
+    UPDATE outbox.delivery d SET hold = 'NONE'
+     WHERE d.relay_id = %(relay_id)s AND d.seq = %(seq)s AND d.state = 'DEAD' AND d.hold = 'DEAD'
+"""
+
+# What waited behind it does so no longer.
+RELEASE = "SELECT outbox.release_behind(%(relay_id)s, ARRAY[%(seq)s::bigint])"
+
+AT_ONCE = timedelta()
+
+
+def judge_retry(target: Target) -> Plan:
+    if refusal := not_waiting(target, "retry"):
+        return Plan(refusal=refusal)
+    if target.hold is Hold.NONE or target.is_due:
+        return Plan(unchanged="it is due already: the next free relay takes it")
+    return Plan(
+        statements=[DUE_AT], values={"at": None, "delay": AT_ONCE}, detail="PENDING, due now"
+    )
+
+
+def judge_reschedule(target: Target, at: datetime | None, delay: timedelta | None) -> Plan:
+    if refusal := not_waiting(target, "reschedule"):
+        return Plan(refusal=refusal)
+    when = f"at {at.isoformat()}" if at else f"in {format_duration(delay or AT_ONCE)}"
+    plan = Plan(
+        statements=[DUE_AT], values={"at": at, "delay": delay}, detail=f"PENDING, due {when}"
+    )
+    if target.ordered and target.ordering_key is not None:
+        plan.warnings.append(
+            f"later events of its key {target.ordering_key!r} wait for it until then"
+        )
+    return plan
+
+
+def judge_death(target: Target, reason: str, hold_key: bool) -> Plan:
+    if refusal := in_flight(target):
+        return Plan(refusal=refusal)
+    if target.state is State.PUBLISHED:
+        return Plan(refusal="it is PUBLISHED: what is out cannot be called back")
+    if target.state is State.DEAD:
+        return Plan(refusal="it is DEAD already")
+    error = Error.of(ErrorClass.OPERATOR, "DECLARED_DEAD", reason)
+    keyed = target.ordered and target.ordering_key is not None
+    plan = Plan(
+        statements=[CLAIM, BURY, RELEASE],
+        values={
+            "hold": (Hold.DEAD if hold_key and keyed else Hold.NONE).value,
+            "error": Jsonb({"class": error.kind.value, "code": error.code, "text": error.text}),
+        },
+        detail="DEAD",
+    )
+    if keyed:
+        plan.warnings.append(
+            f"its key {target.ordering_key!r} "
+            + ("waits until it is replayed or skipped" if hold_key else "goes on without it")
+        )
+    return plan
+
+
+def judge_replay(target: Target, replay_id: str, keep_attempts: bool) -> Plan:
+    if refusal := in_flight(target):
+        return Plan(refusal=refusal)
+    if target.state is State.PENDING:
+        return Plan(refusal="it is PENDING: it goes out anyway (retry makes it due now)")
+    plan = Plan(
+        statements=[REPLAY],
+        values={"replay_id": replay_id, "reset": not keep_attempts},
+        detail=f"{target.state} to PENDING, due now, replay {replay_id}",
+    )
+    plan.warnings.append(
+        f"it was published at {target.last_publication}: consumers get it again"
+        if target.last_publication
+        else "an attempt without an answer may have arrived: consumers may get it twice"
+    )
+    if target.published_later:
+        plan.warnings.append(
+            f"order: {target.published_later} later event(s) of its key {target.ordering_key!r} "
+            "are published already, and this one comes after them"
+        )
+    limit = target.max_attempts
+    if keep_attempts and target.attempts_in_budget:
+        plan.warnings.append(
+            f"{target.attempts_in_budget}{f' of {limit}' if limit else ''} attempts stay counted: "
+            "a failure may be its last"
+        )
+    if not target.active:
+        plan.warnings.append(f"relay {target.relay!r} is not active: nothing publishes it for now")
+    return plan
+
+
+def judge_skip(target: Target) -> Plan:
+    if target.state is not State.DEAD:
+        return Plan(refusal=f"it is {target.state}: only a dead event blocks its key for good")
+    if target.hold is not Hold.DEAD:
+        return Plan(unchanged="it is DEAD and blocks nothing")
+    return Plan(
+        statements=[SKIP, RELEASE],
+        detail=f"stays DEAD; its key {target.ordering_key!r} goes on",
+        warnings=["later events of its key are published without it: a gap for their consumers"],
+    )
+
+
+def in_flight(target: Target) -> str | None:
+    if target.state is not State.CLAIMED:
+        return None
+    if target.lease_ended:
+        return (
+            f"it is CLAIMED by {target.claimed_by}, whose lease has ended: "
+            "`outbox-relay reap` or a running relay takes it back"
+        )
+    return f"it is CLAIMED by {target.claimed_by}, in flight: wait, or let the lease end"
+
+
+def not_waiting(target: Target, verb: str) -> str | None:
+    if refusal := in_flight(target):
+        return refusal
+    if target.state is not State.PENDING:
+        return f"it is {target.state}, not PENDING: `outbox-relay replay` brings it back"
+    if target.hold is Hold.KEY:
+        front = target.waits_for or "an earlier event of its key, which has just moved on"
+        return f"it waits behind {front}: {verb}, replay or skip that one"
+    return None
+
+
+def which_relay(found: Sequence[str], wanted: str | None) -> str:
+    if found:
+        return f"relays {', '.join(sorted(found))} have it: say which with --relay"
+    if wanted is not None:
+        return f"relay {wanted!r} has no delivery of it"
+    return "no relay has a delivery of it: none wanted it yet, or the one that did was retired"

@@ -1,0 +1,193 @@
+"""
+The events that a bulk replay is about: its selection as SQL.
+
+Called by `store.replays` (the plan) and by `store.replay_preview` (a dry run). Conditions are fixed
+fragments; what people wrote enters as parameters only. Nothing here writes.
+"""
+
+from collections.abc import Iterable
+from typing import Any, NamedTuple
+
+import psycopg
+from psycopg import errors as pg
+from psycopg import sql
+from psycopg.types.json import Jsonb
+
+from outbox_core.contract.replay import ReplayRequest
+from outbox_core.errors import RelayUnknown, SelectionInvalid
+from outbox_core.store.connection import Connection, first_line, translated
+from outbox_core.store.inspect.listing import as_like, earlier, later, seq_at
+from outbox_core.store.reading import fetch
+
+ON_EVENT = {
+    "event_types": "e.event_type LIKE ANY (%(event_types)s::text[])",
+    "created_after": "e.created_at >= %(created_after)s",
+    "created_before": "e.created_at < %(created_before)s",
+    "ordering_keys": "e.ordering_key = ANY (%(ordering_keys)s::text[])",
+    "aggregates": "(e.aggregate_type, e.aggregate_id) IN (SELECT * FROM unnest("
+    "%(aggregates)s::text[], %(aggregate_ids)s::text[]))",
+    "tenants": "e.tenant_id = ANY (%(tenants)s::text[])",
+    "correlation_ids": "e.correlation_id = ANY (%(correlation_ids)s::text[])",
+    "event_ids": "e.event_id = ANY (%(event_ids)s::uuid[])",
+}
+ON_DELIVERY = {
+    "published_after": "d.published_at >= %(published_after)s",
+    "published_before": "d.published_at < %(published_before)s",
+    # each by itself, so that ^ and $ mean what they seem to
+    "error_matches": "(d.last_error->>'class' ~ %(error_matches)s"
+    " OR d.last_error->>'code' ~ %(error_matches)s OR d.last_error->>'text' ~ %(error_matches)s)",
+}
+BOUNDS = {"first_seq": "{}.seq >= %(first_seq)s", "beyond_seq": "{}.seq < %(beyond_seq)s"}
+NARROW = ("event_ids", "correlation_ids", "aggregates", "ordering_keys")
+"""Each finds its few events by an index of its own; the first that is asked for leads the way."""
+
+# With literals, because the index of what is dead serves no parameter.
+STATES = {
+    ("DEAD",): "d.state = 'DEAD'",
+    ("PUBLISHED",): "d.state = 'PUBLISHED'",
+    ("DEAD", "PUBLISHED"): "d.state IN ('DEAD', 'PUBLISHED')",
+}
+
+OF_DELIVERIES = sql.SQL("""
+    FROM outbox.delivery d {event} WHERE d.relay_id = %(relay_id)s AND {where}
+""")
+# OFFSET 0 keeps the planner from another way round, which old statistics may make look cheap.
+OF_FEW_DELIVERIES = sql.SQL("""
+    FROM {events} e, LATERAL (SELECT d.* FROM outbox.delivery d
+                               WHERE d.relay_id = %(relay_id)s AND d.seq = e.seq OFFSET 0) d
+   WHERE {where}
+""")
+FEW_EVENTS = sql.SQL("(SELECT e.* FROM outbox.event e WHERE {lead} OFFSET 0)")
+OF_AGGREGATES = sql.SQL("""
+    (SELECT e.* FROM (SELECT DISTINCT * FROM unnest(%(aggregates)s::text[],
+                                                    %(aggregate_ids)s::text[]) a (type, id)) a,
+            LATERAL (SELECT e.* FROM outbox.event e
+                      WHERE e.aggregate_type = a.type AND e.aggregate_id = a.id OFFSET 0) e
+      OFFSET 0)
+""")
+OF_EVENTS = sql.SQL("""
+    FROM {events} e JOIN outbox.relay r ON r.id = %(relay_id)s
+   WHERE e.event_type <> 'outbox.sentinel' AND outbox.wants(r, e.event_type, e.tenant_id)
+     AND NOT EXISTS (SELECT 1 FROM outbox.delivery d
+                      WHERE d.relay_id = %(relay_id)s AND d.seq = e.seq)
+     AND {where}
+""")
+WITH_EVENT = sql.SQL("JOIN outbox.event e ON e.seq = d.seq")
+
+
+class Relay(NamedTuple):
+    id: int
+    ordered: bool
+
+
+class Matching(NamedTuple):
+    source: sql.Composed
+    """FROM and WHERE: `d` are the deliveries, or `e` the events of a Backfill."""
+    values: dict[str, Any]
+
+
+def find_relay(conn: Connection, name: str) -> Relay:
+    with translated():
+        rows = fetch(
+            conn, "SELECT id, name, ordering FROM outbox.relay WHERE retirement IS NULL ORDER BY 2"
+        )
+    for row in rows:
+        if row["name"] == name:
+            return Relay(row["id"], row["ordering"] == "Key")
+    known = ", ".join(row["name"] for row in rows)
+    raise RelayUnknown(
+        f"no relay {name!r} has registered with this database"
+        + (f"; known are: {known}" if known else ": it does when it first starts")
+    )
+
+
+def check_selection(conn: Connection, request: ReplayRequest) -> None:
+    """What only the database can judge."""
+    pattern = request.select.error_matches
+    with translated():
+        try:
+            conn.execute("SELECT '' ~ %s, %s::jsonb", (pattern or "", Jsonb(as_asked(request))))
+        except pg.InvalidRegularExpression as error:
+            raise SelectionInvalid(
+                f"errorMatches {pattern!r} is no regular expression: PostgreSQL: "
+                f"{first_line(error)}"
+            ) from error
+        except psycopg.DataError as error:  # a character that it does not store
+            raise SelectionInvalid(f"the request cannot be used: {first_line(error)}") from error
+
+
+def as_asked(request: ReplayRequest) -> dict[str, Any]:
+    """In the words of the OutboxReplay, without what was added for the driver."""
+    return request.model_dump(
+        mode="json", by_alias=True, exclude_none=True, include=set(ReplayRequest.model_fields)
+    )
+
+
+def is_narrow(request: ReplayRequest) -> bool:
+    """Is it found by an index, whatever the statistics say? Else whole tables may be read."""
+    return lead_of(values_of(request)) is not None
+
+
+def lead_of(values: dict[str, Any]) -> str | None:
+    return next((name for name in NARROW if values[name] is not None), None)
+
+
+def values_of(request: ReplayRequest) -> dict[str, Any]:
+    """The selection by the names of its conditions; None does not matter."""
+    wanted = request.select
+    types = None if "*" in (wanted.event_types or ("*",)) else wanted.event_types
+    return {
+        "event_types": types and [as_like(t) for t in types],
+        "created_after": wanted.created and wanted.created.after,
+        "created_before": wanted.created and wanted.created.before,
+        "ordering_keys": as_list(wanted.ordering_keys),
+        "aggregates": wanted.aggregates and [a.type for a in wanted.aggregates],
+        "aggregate_ids": wanted.aggregates and [a.id for a in wanted.aggregates],
+        "tenants": as_list(wanted.tenants),
+        "correlation_ids": as_list(wanted.correlation_ids),
+        "event_ids": as_list(wanted.event_ids),
+        "published_after": wanted.published and wanted.published.after,
+        "published_before": wanted.published and wanted.published.before,
+        "error_matches": wanted.error_matches,
+    }
+
+
+def as_list(items: Iterable[str] | None) -> list[str] | None:
+    return None if items is None else list(items)
+
+
+def matching(
+    conn: Connection, request: ReplayRequest, relay_id: int, with_event: bool = False
+) -> Matching:
+    """`with_event`: the caller needs `e` in any case."""
+    values = values_of(request) | {"relay_id": relay_id}
+    if values["created_after"] is not None:
+        values["first_seq"] = seq_at(conn, earlier(values["created_after"]))
+    if values["created_before"] is not None:
+        values["beyond_seq"] = seq_at(conn, later(values["created_before"]))
+    lead = lead_of(values)
+    on_event = [c for name, c in ON_EVENT.items() if values[name] is not None and name != lead]
+    on_delivery = [c for name, c in ON_DELIVERY.items() if values[name] is not None]
+    bounds = [c for name, c in BOUNDS.items() if name in values]
+    events = events_by(lead)
+    if request.action == "Backfill":
+        where = both([*on_event, *(c.format("e") for c in bounds), "true"])
+        return Matching(OF_EVENTS.format(events=events, where=where), values)
+    state = STATES[tuple(sorted(set(request.states)))]
+    where = both([state, *on_event, *on_delivery, *(c.format("d") for c in bounds)])
+    if lead:
+        return Matching(OF_FEW_DELIVERIES.format(events=events, where=where), values)
+    join = WITH_EVENT if with_event or on_event else sql.SQL("")
+    return Matching(OF_DELIVERIES.format(event=join, where=where), values)
+
+
+def events_by(lead: str | None) -> sql.Composable:
+    if lead is None:
+        return sql.SQL("outbox.event")
+    if lead == "aggregates":
+        return OF_AGGREGATES
+    return FEW_EVENTS.format(lead=sql.SQL(ON_EVENT[lead]))
+
+
+def both(conditions: Iterable[str]) -> sql.Composed:
+    return sql.SQL(" AND ").join(sql.SQL(c) for c in conditions)

@@ -1,1 +1,0 @@
-"""PostgreSQL: the schema and every statement about it."""
