@@ -1,6 +1,6 @@
 # One command each; CI calls the same. Needs only Debian with make and python3.
 .DEFAULT_GOAL := help
-.PHONY: help dev format lint check test chaos images cluster cluster-down shell demo docs bench bench-peers bench-operator bench-replay release clean
+.PHONY: help dev try format lint check test chaos images cluster cluster-down shell demo docs bench bench-peers bench-operator bench-replay release clean
 bin := .venv/bin
 
 help: ## Show this
@@ -8,6 +8,10 @@ help: ## Show this
 
 dev: ## Set up PostgreSQL, PgBouncer, Kafka and the Python environment, whatever is missing
 	@dev/setup
+
+try: ## The quickest try, without Kubernetes: PostgreSQL, Kafka, one relay, an event seen arriving
+	@dev/setup try
+	@$(bin)/python examples/quickstart.py
 
 format: dev ## Format the code, and repair what ruff can repair
 	$(bin)/ruff format
