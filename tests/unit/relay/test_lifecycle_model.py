@@ -16,7 +16,7 @@ from outbox_core.model.lifecycle import TERMINAL, TRANSITIONS, Hold, State
 from outbox_core.model.retry import Retry, judge, judge_crash
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
-MIGRATIONS = files("outbox_core.store") / "migrations"
+MIGRATIONS = files("outbox_core.schema") / "migrations"
 
 
 def migration(name: str) -> str:
