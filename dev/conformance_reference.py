@@ -44,13 +44,13 @@ PREAMBLE = """\
 The specification is the Open Outbox draft 1.0.0, together with what two other texts ask of an
 outbox: Ekbatan's outbox schema, and CANON-EVENTS-001. Each of their statements has an id here and
 is given in our words, with our reading where the texts contradict each other; a number that is
-missing was merged into another statement. A verdict says how far a statement is held, and beside it
+missing was merged into another statement. A verdict shows how far a statement is held; beside it
 are the tests that show it, which carry its id in their names.
 
 `make conformance` runs these tests on real servers and writes this page; the few that need a
 cluster or Helm (those below chart and e2e) are left to `make test`, which runs all of them. A unit
 test fails if the page is out of date, if a test names an id that is not listed here, or if a
-statement is said to be held and no test shows it.
+statement is called held and no test shows it.
 
 Levels are those of the texts, or what their words imply. A *feature* is described by a text and not
 demanded.
@@ -61,7 +61,7 @@ demanded.
 class Statement:
     id: str
     level: str
-    says: str
+    text: str
     verdict: str
     why: str = ""
     where: str = ""
@@ -182,7 +182,7 @@ def counted(statements: Sequence[Statement]) -> str:
 
 def missing(sections: Sequence[Section]) -> str:
     lines = [
-        f"| {s.id} | {s.level} | {s.verdict} | {s.says} | {s.why} | {link(s.where)} |\n"
+        f"| {s.id} | {s.level} | {s.verdict} | {s.text} | {s.why} | {link(s.where)} |\n"
         for section in sections
         for s in section.statements
         if s.verdict != "held"
@@ -193,7 +193,7 @@ def missing(sections: Sequence[Section]) -> str:
 
 def chapter(section: Section, tests: ByStatement) -> str:
     lines = [
-        f"| {s.id} | {s.level} | {s.says} | {s.verdict} | {named(tests.get(s.id, []))} |\n"
+        f"| {s.id} | {s.level} | {s.text} | {s.verdict} | {named(tests.get(s.id, []))} |\n"
         for s in section.statements
     ]
     head = "| id | level | statement | verdict | tests |\n|---|---|---|---|---|\n"
