@@ -6,6 +6,7 @@ import pytest
 
 from conformance_reference import (
     PAGE,
+    ByStatement,
     NamedTest,
     Section,
     Statement,
@@ -17,12 +18,17 @@ from conformance_reference import (
 )
 
 
-def test_the_page_is_current() -> None:
-    assert PAGE.read_text() == page(read_sections(), read_tests()), "make docs"
+@pytest.fixture(scope="module")
+def named_tests() -> ByStatement:
+    return read_tests()
 
 
-def test_verdicts_and_tests_go_together() -> None:
-    assert list(faults(read_sections(), read_tests())) == []
+def test_the_page_is_current(named_tests: ByStatement) -> None:
+    assert PAGE.read_text() == page(read_sections(), named_tests), "make docs"
+
+
+def test_verdicts_and_tests_go_together(named_tests: ByStatement) -> None:
+    assert list(faults(read_sections(), named_tests)) == []
 
 
 def test_every_test_with_an_id_is_marked(request: pytest.FixtureRequest) -> None:
