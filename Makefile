@@ -1,6 +1,6 @@
 # One command each; CI calls the same. Needs only Debian with make and python3.
 .DEFAULT_GOAL := help
-.PHONY: help dev try format lint check test chaos images cluster cluster-down shell demo docs bench bench-peers bench-operator bench-replay release clean
+.PHONY: help dev try format lint check test conformance chaos images cluster cluster-down shell demo docs bench bench-peers bench-operator bench-replay release clean
 bin := .venv/bin
 
 help: ## Show this
@@ -32,6 +32,11 @@ test: lint ## Everything that `check` does, and all tests: real PostgreSQL, Kafk
 	@$(bin)/python -m dev.images
 	$(bin)/pytest -q --durations=25
 
+# Without the few that need a cluster or Helm, which take longer to build than these to run.
+conformance: dev ## Run the tests that show the specification's statements, and write docs/conformance.md
+	$(bin)/pytest -q -m 'spec and not cluster' --ignore=tests/chart --ignore=tests/crds --ignore=tests/e2e
+	$(bin)/python dev/conformance_reference.py
+
 chaos: dev ## Lose the connection at every statement, before and after the commit: all cases, CASE=... for one
 	OUTBOX_CHAOS=all $(if $(CASE),OUTBOX_CHAOS_CASE='$(CASE)') $(bin)/pytest -q tests/chaos
 
@@ -54,8 +59,9 @@ demo: ## See it once, on a real cluster: orders, a killed pod, nothing lost, a d
 	@dev/setup cluster
 	@$(bin)/python -m dev.demo
 
-docs: dev ## Write docs/configuration.md, docs/resources.md and crds/ anew from the models
+docs: dev ## Write docs/configuration.md, resources.md, conformance.md and crds/ again from their sources
 	$(bin)/python dev/configuration_reference.py
+	$(bin)/python dev/conformance_reference.py
 	$(bin)/python dev/custom_resources.py
 	$(bin)/python dev/resource_reference.py
 

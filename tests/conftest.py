@@ -8,5 +8,6 @@ pytest_plugins = [
     "fixtures.outbox",
     "fixtures.relays",
     "fixtures.replays",
+    "fixtures.spec",
     "fixtures.suites",
 ]

@@ -38,7 +38,6 @@ def assert_stopped_at(bad: int, outcomes: list[Outcome]) -> None:
     assert all(isinstance(outcome, Unsent) for outcome in outcomes[bad + 1 :])
 
 
-@pytest.mark.spec("ordering: event 1 fails, 2 of its key not in T first, same batch too")
 @pytest.mark.parametrize("config", [{}, APART], ids=["together", "apart"])
 @pytest.mark.parametrize("used_before", [False, True], ids=["new producer", "used producer"])
 @pytest.mark.parametrize("bad", [0, 3, 9])

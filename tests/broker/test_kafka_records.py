@@ -61,7 +61,7 @@ def test_an_illegal_topic_name_is_an_error_of_that_event_alone(
     assert len(consume(topic, 2)) == 2
 
 
-def test_the_result_says_topic_partition_and_offset(
+def test_ce_13_the_result_says_topic_partition_and_offset(
     make_topic: MakeTopic, make_publisher: MakePublisher
 ) -> None:
     topic = make_topic(partitions=1)

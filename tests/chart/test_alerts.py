@@ -32,7 +32,7 @@ def name_of(rule: Object) -> str:
     return str(rule["alert"])
 
 
-def test_there_is_an_alert_for_each_of_these() -> None:
+def test_ce_18_there_is_an_alert_for_each_of_these() -> None:
     assert {name_of(rule) for rule in RULES} == {
         "OutboxOperatorDown",
         "OutboxWatchNotSynced",

@@ -133,7 +133,7 @@ class PublisherContract:
         ],
         ids=["json", "empty", "avro", "broken json", "broken utf-8", "nul", "900 kB"],
     )
-    def test_em_08_em_09_any_payload_arrives_byte_for_byte(
+    def test_em_08_em_09_ek_17_any_payload_arrives_byte_for_byte(
         self, target: Target, payload: bytes
     ) -> None:
         assert isinstance(publish_one(target, make_claim(payload)), Acked)

@@ -15,7 +15,7 @@ LATER = "SELECT outbox.emit('order.due', 'x'::text, available_at => now() + inte
 """Waits, however fast the others go out."""
 
 
-def test_retained_it_goes_on_where_it_was_when_it_is_created_again(shop: Shop) -> None:
+def test_lc_39_retained_it_goes_on_where_it_was_when_it_is_created_again(shop: Shop) -> None:
     shop.apply(replicas=2, ordering="Key")
     shop.wait_settled(2)
     assert "finalizers" not in shop.resource()["metadata"]

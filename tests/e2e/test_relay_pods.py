@@ -100,7 +100,7 @@ def test_events_flow_through_two_pods_which_claim_in_their_names(
     stage.namespace.wait(lambda: stage.sql(states) == ["PUBLISHED"], 60, "all of it written down")
 
 
-def test_oo_32_a_pod_deleted_by_force_under_load_loses_nothing(stage: Stage) -> None:
+def test_lc_34_a_pod_deleted_by_force_under_load_loses_nothing(stage: Stage) -> None:
     stage.make_topic()
     # Long times: what the other pod sends twice would be for want of an answer in time.
     stage.start_relays(2, ordering="Key", lease="20s", delivery_timeout="15s")

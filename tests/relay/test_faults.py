@@ -203,7 +203,7 @@ def test_em_18_producers_on_the_same_keys_and_relays_that_are_killed_keep_the_co
 
 
 @pytest.mark.parametrize("finalised", [0, 100])
-def test_lc_35_killed_between_the_acknowledgement_and_its_note_sends_that_batch_again(
+def test_em_52_lc_35_killed_between_the_acknowledgement_and_its_note_sends_that_batch_again(
     outbox: Outbox,
     topic: str,
     start_relay: StartRelay,

@@ -134,7 +134,7 @@ def test_oo_63_em_20_a_failure_is_in_the_log_with_id_and_trace_and_without_paylo
     )
 
 
-def test_a_notification_wakes_an_idle_relay(
+def test_oo_02_a_notification_wakes_an_idle_relay(
     outbox: Outbox, topic: str, start_relay: StartRelay
 ) -> None:
     relay = start_relay(

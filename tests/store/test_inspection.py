@@ -263,7 +263,9 @@ def test_ce_35_a_tenants_list_holds_no_other_tenants_events(outbox: Outbox, cli:
     assert sum(g["count"] for g in groups) == 3
 
 
-def test_list_filters_by_type_key_aggregate_attempts_and_relay(outbox: Outbox, cli: Cli) -> None:
+def test_ce_05_list_filters_by_type_key_aggregate_attempts_and_relay(
+    outbox: Outbox, cli: Cli
+) -> None:
     relay = outbox.register("relay", ["order.*"])
     outbox.register("other", ["*"])
     one = outbox.emit("order.created", ordering_key="k1", aggregate_type="Order", aggregate_id="7")

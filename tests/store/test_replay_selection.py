@@ -108,7 +108,7 @@ def test_by_the_time_it_was_published(outbox: Outbox, relay: int) -> None:
     assert selected(outbox, {**both, "published": between}) == events[1:3]
 
 
-def test_by_key_aggregate_tenant_flow_and_id(outbox: Outbox, relay: int) -> None:
+def test_ce_35_by_key_aggregate_tenant_flow_and_id(outbox: Outbox, relay: int) -> None:
     events = [
         dead(outbox, relay, ordering_key=f"k{n}", tenant_id=f"t{n}", correlation_id=f"c{n}",
              aggregate_type="Order" if n < 3 else "User", aggregate_id=f"{n % 3}")

@@ -366,7 +366,9 @@ def test_the_age_of_what_waits_is_that_of_the_backlog(outbox: Outbox, relay: int
 # What is kept -----------------------------------------------------------------------------------
 
 
-def test_who_replayed_what_and_why_is_in_the_audit(outbox: Outbox, relay: int, cli: Cli) -> None:
+def test_oo_64_who_replayed_what_and_why_is_in_the_audit(
+    outbox: Outbox, relay: int, cli: Cli
+) -> None:
     emit_many(outbox, 60)
     end_all(outbox, relay, "DEAD")
     bulk = Bulk(outbox, select={"eventTypes": ["order.*"]}, requestedBy="ann")

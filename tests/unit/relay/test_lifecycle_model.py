@@ -96,7 +96,7 @@ def check(verdict: Verdict, claim: Claim) -> None:
 
 @settings(deadline=None)
 @given(claims(), OUTCOMES, POLICIES, CHANCE)
-def test_lc_08_lc_15_a_failed_attempt_ends_in_pending_or_dead(
+def test_lc_08_lc_15_oo_32_a_failed_attempt_ends_in_pending_or_dead(
     claim: Claim, outcome: Refused | Unsent, policy: Retry, chance: float
 ) -> None:
     verdict = judge(outcome, claim, policy, chance)
