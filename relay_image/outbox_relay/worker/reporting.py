@@ -19,7 +19,7 @@ from outbox_core.contract.report import (
 from outbox_core.errors import StoreError
 from outbox_core.observe.metrics import Metrics
 from outbox_core.store.connection import Connection
-from outbox_core.store.inspect.backlog import published
+from outbox_core.store.inspect import backlog as counting
 from outbox_relay.worker.context import Context
 
 FRESH = 2.0
@@ -68,7 +68,7 @@ class Reporter:
         try:
             if self._conn is None:
                 self._conn = context.open_connection("status")
-            found = backlog(self._conn, context.relay, context.floor)
+            found = counting.backlog(self._conn, context.relay, context.floor)
             at = found.at
             backlog = Backlog(
                 pending=found.pending,
@@ -79,7 +79,7 @@ class Reporter:
             )
             if now - self._published_at >= COUNT_PUBLISHED_EVERY:
                 unpublished = found.pending + found.claimed + found.dead
-                self._published, _ = published(self._conn, context.relay, unpublished)
+                self._published, _ = counting.published(self._conn, context.relay, unpublished)
                 self._published_at = now
             errors = [
                 TopError(error_class=e.error_class, code=e.code, text=e.text, count=e.count)
