@@ -23,7 +23,7 @@ from outbox_core.contract.values import format_duration
 from outbox_core.errors import OutboxError
 from outbox_core.model.attempt import Acked, Error, ErrorClass, Outcome, Refused, Unsent
 from outbox_core.model.event import Claim
-from outbox_core.model.ordering import BEHIND, broken_keys, waves, without_broken
+from outbox_core.model.ordering import BEHIND, KeyOrder
 from outbox_relay.publishers.destinations import Destinations
 from outbox_relay.publishers.kafka_check import ask_cluster
 from outbox_relay.publishers.kafka_config import (
@@ -155,11 +155,12 @@ class KafkaPublisher:
 
         later = set(behind)
         send([index for index in range(len(batch)) if index not in later])
-        arrived = {key for key, (i, _) in heads.items() if isinstance(outcomes[i], Acked)}
-        sender.prove([route for key, (_, route) in heads.items() if key in arrived])
+        order = KeyOrder()
+        order.saw([batch[i] for i, _ in heads.values()], [outcomes[i] for i, _ in heads.values()])
+        sender.prove([route for i, route in heads.values() if not order.blocks(batch[i])])
         for index in behind:
             outcomes[index] = BEHIND
-        rest = [i for i in behind if batch[i].ordering_key in arrived]
+        rest = [i for i in behind if not order.blocks(batch[i])]
         if rest and not sender.broken:
             send(rest)
         return outcomes, accused
@@ -179,17 +180,16 @@ class KafkaPublisher:
         crowds = Counter(a.place for a in accused)
         doubtful = {a.at: a.code for a in accused if crowds[a.place] > 1}
         # In order, not if something else of its key before it failed: it has to wait for that.
-        open_keys: set[str] = set()
+        before = KeyOrder(self._in_order)
         again: list[int] = []
         for index, claim in enumerate(batch):
-            if index in doubtful and not (self._in_order and claim.ordering_key in open_keys):
+            if index in doubtful and not before.blocks(claim):
                 again.append(index)
-            elif claim.ordering_key is not None and not isinstance(outcomes[index], Acked):
-                open_keys.add(claim.ordering_key)
+            elif not isinstance(outcomes[index], Acked):
+                before.fail(claim)
         if not again:
             return
         index_of = {batch[i].seq: i for i in again}
-        claims = [batch[i] for i in again]
         try:
             sender = self._take(many=False, alone=True)
         except OutboxError as error:
@@ -199,17 +199,14 @@ class KafkaPublisher:
             for index in again:
                 outcomes[index] = NOT_ASKED
             return
-        broken: set[str] = set()
-        for wave in waves(claims, lambda _: None) if self._in_order else [claims]:
-            ready, left = without_broken(wave, broken)
-            reports = sender.send(ready, until) if not sender.broken else [None] * len(ready)
-            for claim, report in zip(ready, reports, strict=True):
+        for index in again:
+            outcomes[index] = BEHIND
+        order = KeyOrder(self._in_order)
+        for wave in order.waves([batch[i] for i in again], lambda _: None):
+            reports = sender.send(wave, until) if not sender.broken else [None] * len(wave)
+            order.saw(wave, reports)
+            for claim, report in zip(wave, reports, strict=True):
                 outcomes[index_of[claim.seq]] = report
-            for claim in left:
-                outcomes[index_of[claim.seq]] = BEHIND
-            if self._in_order:
-                known = [report or BEHIND for report in reports]
-                broken |= broken_keys(ready, known)
         sender.discard()
         self._give_back(sender)
         if any(
@@ -246,15 +243,7 @@ class KafkaPublisher:
             in_doubt = self._about_those_in_doubt(sender, outcomes, waited)
             outcomes = [in_doubt if outcome is None else outcome for outcome in outcomes]
         settled: list[Outcome] = outcomes  # type: ignore[assignment]
-        if self._in_order:
-            failed: set[str] = set()
-            for index, (claim, outcome) in enumerate(zip(batch, settled, strict=True)):
-                if claim.ordering_key is None or isinstance(outcome, Acked):
-                    continue
-                if claim.ordering_key in failed:
-                    settled[index] = BEHIND
-                failed.add(claim.ordering_key)
-        return settled
+        return KeyOrder(self._in_order).settle(batch, settled)
 
     def _about_those_in_doubt(
         self, sender: Sender, outcomes: Sequence[Outcome | None], waited: float

@@ -16,7 +16,7 @@ from confluent_kafka import KafkaError, KafkaException, Message, Producer
 
 from outbox_core.model.attempt import Acked, Error, ErrorClass, Outcome, Refused
 from outbox_core.model.event import Claim
-from outbox_core.model.ordering import BEHIND
+from outbox_core.model.ordering import BEHIND, KeyOrder
 from outbox_relay.publishers.kafka_config import Config, Credentials, Trouble, make_client
 from outbox_relay.publishers.kafka_errors import IN_DOUBT, error_of
 from outbox_relay.publishers.kafka_messages import Headers
@@ -101,9 +101,10 @@ class Sender:
         reports = self._reports
         topic_of, headers_of = self._messages
         produce = self._producer.produce
-        blocked: set[str] = set()
+        order = KeyOrder(self._in_order)
+        failed_keys = order.failed_keys
         for index, (claim, callback) in enumerate(zip(claims, self._callbacks, strict=False)):
-            if blocked and claim.ordering_key in blocked:
+            if failed_keys and order.blocks(claim):
                 reports[index] = BEHIND
                 continue
             topic = topic_of(claim)
@@ -132,8 +133,7 @@ class Sender:
                 reports[index] = Refused(
                     Error.of(ErrorClass.EVENT, "INVALID_RECORD", f"not a Kafka record: {error}")
                 )
-            if self._in_order and claim.ordering_key is not None:
-                blocked.add(claim.ordering_key)
+            order.fail(claim)
         self._collect(until)
         return reports[: len(claims)]
 

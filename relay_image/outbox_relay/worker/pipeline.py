@@ -14,10 +14,10 @@ from typing import NamedTuple
 
 from outbox_core.contract.reasons import Reason, reason_of
 from outbox_core.errors import StoreError
-from outbox_core.model import ordering
 from outbox_core.model.attempt import Acked, Error, ErrorClass, Outcome, Refused, Unsent, Verdict
 from outbox_core.model.event import Claim
 from outbox_core.model.lifecycle import State
+from outbox_core.model.ordering import BEHIND, KeyOrder, with_holds
 from outbox_core.model.retry import judge
 from outbox_core.store.connection import Connection
 from outbox_core.store.deliveries import Deliveries, Finished, Turn, Wanted
@@ -276,16 +276,14 @@ class Worker:
 
     def _in_waves(self, batch: list[Claim]) -> list[Outcome]:
         found: dict[int, Outcome] = {}
-        broken: set[str] = set()
-        for wave in ordering.waves(batch, self._context.publisher.route):
-            send, leave = ordering.without_broken(wave, broken)
+        order = KeyOrder()
+        for wave in order.waves(batch, self._context.publisher.route):
             if self._context.stopping.is_set() and found:  # the rest is given back
-                send, leave = [], [*send, *leave]
-            outcomes = self._send(send) if send else ()
-            broken |= ordering.broken_keys(send, outcomes)
-            found.update(zip((c.seq for c in send), outcomes, strict=True))
-            found.update((c.seq, ordering.BEHIND) for c in leave)
-        return [found[c.seq] for c in batch]
+                break
+            outcomes = self._send(wave)
+            order.saw(wave, outcomes)
+            found.update(zip((c.seq for c in wave), outcomes, strict=True))
+        return [found.get(c.seq, BEHIND) for c in batch]
 
     def _judge(self, failed: Sequence[tuple[Claim, Outcome]]) -> list[Verdict]:
         """What becomes of what was not acknowledged, said in the log and the metrics."""
@@ -321,7 +319,7 @@ class Worker:
                 },
             )
         if context.ordered:
-            return ordering.in_order(judged, context.blocks)
+            return with_holds(judged, context.blocks)
         return [verdict for _, verdict in judged]
 
     # Waiting --------------------------------------------------------------------------------

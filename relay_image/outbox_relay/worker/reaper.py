@@ -12,9 +12,9 @@ from typing import NamedTuple
 
 from outbox_core.contract.settings import RelaySettings
 from outbox_core.errors import RelayUnknown
-from outbox_core.model import ordering
 from outbox_core.model.event import Claim
 from outbox_core.model.lifecycle import State
+from outbox_core.model.ordering import with_holds
 from outbox_core.model.retry import Retry, judge_crash
 from outbox_core.store.connection import Connection, connect, end_frozen, translated
 from outbox_core.store.deliveries import Deliveries
@@ -87,7 +87,7 @@ class Reaper:
         )
         verdicts = [v for _, v in judged]
         if self._ordered:
-            verdicts = ordering.in_order(judged, self._blocks)
+            verdicts = with_holds(judged, self._blocks)
         dead = self._deliveries.take_back(verdicts)
         if claims:
             guilty = [c.event_id for c, v in judged if v.state is State.DEAD]
