@@ -69,7 +69,7 @@ def attempt(settings: ReplaySettings, board: Board) -> int:
             return ended(driver, error, board)
         except Exception as error:
             stopping.listen_no_more()
-            log.exception("a defect", extra={"happening": "defect"})
+            log.exception("a defect", extra={"event": "defect"})
             return ended(driver, Defect(f"{error!r}: the log has the stack trace"), board)
     return Exit.DONE
 
@@ -88,7 +88,7 @@ def failed(error: OutboxError, board: Board, begun: bool) -> int:
     board.say(
         stage="Failed", reason=words.reason, message=words.message, rate=0.0, seconds_left=None
     )
-    log.error(words.message, extra={"happening": "failed", "reason": words.reason, "exit": code})
+    log.error(words.message, extra={"event": "failed", "reason": words.reason, "exit": code})
     return code
 
 

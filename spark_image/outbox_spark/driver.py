@@ -51,13 +51,13 @@ class Driver:
                 store.ask(lambda conn: replays.finish(conn, self._settings.id))
         text = f"{progress.replayed} of {progress.matched} events were given back to the relay"
         self._board.say(stage="Succeeded", rate=0.0, seconds_left=0.0, message=text)
-        log.info(text, extra={"happening": "finished", **counts(progress)})
+        log.info(text, extra={"event": "finished", **counts(progress)})
 
     def stop(self) -> None:
         """Somebody ended us: write it down, and what is done until then."""
         text = "stopped; what is done stays done, and another attempt goes on from there"
         self._board.say(stage="Stopped", rate=0.0, seconds_left=None, message=text)
-        log.info(text, extra={"happening": "stopped"})
+        log.info(text, extra={"event": "stopped"})
         self._write_down()
 
     def failed(self, why: str) -> None:
@@ -88,7 +88,7 @@ class Driver:
             matched, preview = store.ask(look)
         text = f"a dry run: {matched} events match, and nothing was changed"
         self._board.say(stage="Succeeded", matched=matched, preview=preview, message=text)
-        log.info(text, extra={"happening": "previewed", "matched": matched})
+        log.info(text, extra={"event": "previewed", "matched": matched})
 
     def _plan(self) -> Known:
         settings = self._settings
@@ -104,7 +104,7 @@ class Driver:
             if not known.planned:
                 self._board.say(stage="Planning", message="freezing the selection")
                 matched = store.ask(lambda conn: replays.plan(conn, settings, known))
-                log.info("%d events match", matched, extra={"happening": "planned"})
+                log.info("%d events match", matched, extra={"event": "planned"})
         return known
 
     def _replay(self, store: Patient, known: Known) -> Progress:
@@ -159,7 +159,7 @@ class Driver:
             log.info(
                 "%d of %d events, %.0f per second",
                 *(done, progress.matched, speed),
-                extra={"happening": "progress", **counts(progress)},
+                extra={"event": "progress", **counts(progress)},
             )
         return progress
 

@@ -20,7 +20,9 @@ from outbox_core.errors import EngineFailed, OutboxError
 from outbox_spark import slots, tasks
 
 log = logging.getLogger("outbox.replay")
-logging.getLogger("py4j").setLevel(logging.WARNING)  # each connection to the JVM is no happening
+logging.getLogger("py4j").setLevel(
+    logging.WARNING
+)  # each connection to the JVM is not worth a line
 
 
 class Engine:
@@ -39,7 +41,7 @@ class Engine:
         log.info(
             "Spark %s runs %d tasks on %s",
             *(context.version, self._tasks, context.master),
-            extra={"happening": "engine-started", "application": context.applicationId},
+            extra={"event": "engine-started", "application": context.applicationId},
         )
         self._settings = settings
         self._job: Future[list[OutboxError | None]] = Future()

@@ -67,13 +67,13 @@ class Patient:
                 since = now if since is None else since
                 if isinstance(error, SHUT) or now - since >= self._patience:
                     raise
-                log.warning("trying again: %s", error, extra={"happening": "unavailable"})
+                log.warning("trying again: %s", error, extra={"event": "unavailable"})
                 self._on_trouble(error)
                 self._wait(pause)
                 pause = min(LONGEST, 2 * pause)
             else:
                 if since is not None:
-                    log.info("the store answers again", extra={"happening": "available"})
+                    log.info("the store answers again", extra={"event": "available"})
                 self._on_answer()
                 return answer
 

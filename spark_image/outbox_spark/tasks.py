@@ -51,7 +51,7 @@ def run(settings_json: str, number: int) -> OutboxError | None:
     log.info(
         "task %d is done: %d chunks, %d events given back",
         *(number, chunks, events),
-        extra={"happening": "task-done", "worker": worker},
+        extra={"event": "task-done", "worker": worker},
     )
     return None
 

@@ -196,7 +196,7 @@ class Log(Settings):
     format: Literal["json", "text"] = "json"
     """json for machines that collect, text for people that watch."""
     level: Literal["debug", "info", "warning", "error"] = "info"
-    """One line per happening that matters at info; nothing but trouble from warning on."""
+    """At info, one line for whatever matters; from warning on, only trouble."""
 
 
 class Behaviour(Settings):

@@ -33,14 +33,14 @@ class Health:
             if reason is not None:
                 self._reasons[what] = reason
         if not known:
-            log.warning("%s unavailable: %s", what, why, extra={"happening": "unavailable"})
+            log.warning("%s unavailable: %s", what, why, extra={"event": "unavailable"})
 
     def draining(self, why: str) -> None:
         """Not fit for more work, and nothing is wrong: we were told to stop."""
         with self._lock:
             self._troubles["draining"] = why
             self._reasons["draining"] = Reason.DRAINING
-        log.info("draining: %s", why, extra={"happening": "draining"})
+        log.info("draining: %s", why, extra={"event": "draining"})
 
     def well(self, what: str) -> None:
         with self._lock:
@@ -48,7 +48,7 @@ class Health:
             self._reasons.pop(what, None)
             self._since.pop(what, None)
         if known is not None and what != "start":
-            log.info("%s available again", what, extra={"happening": "available"})
+            log.info("%s available again", what, extra={"event": "available"})
 
     @property
     def troubles(self) -> Mapping[str, str]:

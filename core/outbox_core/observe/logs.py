@@ -1,4 +1,4 @@
-"""Logs: one line per happening that matters, as JSON or text; no payloads, no secrets."""
+"""Logs: one line for whatever matters, as JSON or text; no payloads, no secrets."""
 
 import json
 import logging

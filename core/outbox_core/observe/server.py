@@ -66,7 +66,7 @@ class Server(Generic[R]):
                 except ConnectionError:
                     pass  # whoever asked did not wait for the answer
                 except Exception:
-                    log.exception("%s failed", self.path, extra={"happening": "defect"})
+                    log.exception("%s failed", self.path, extra={"event": "defect"})
                     self._answer(500, "text/plain", b"failed; see the log\n")
 
             def _answer(self, status: int, kind: str, body: bytes) -> None:
@@ -77,7 +77,7 @@ class Server(Generic[R]):
                 self.wfile.write(body)
 
             def log_message(self, format: str, *args: object) -> None:
-                """Probes come every few seconds: they are no happening."""
+                """Probes come every few seconds: they are not worth a line."""
 
         try:
             self._server = ThreadingHTTPServer((settings.host, settings.port), Handler)
@@ -95,9 +95,7 @@ class Server(Generic[R]):
 
     def start(self) -> None:
         self._thread.start()
-        log.info(
-            "listening on port %d", self.port, extra={"happening": "listening", "port": self.port}
-        )
+        log.info("listening on port %d", self.port, extra={"event": "listening", "port": self.port})
 
     def stop(self) -> None:
         self._server.shutdown()

@@ -155,7 +155,7 @@ class Destinations:
                     name,
                     error.text,
                     extra={
-                        "happening": "parked",
+                        "event": "parked",
                         "destination": name,
                         "error_code": error.code,
                     },
@@ -173,7 +173,7 @@ class Destinations:
                 "%s answers again, after %.0f s",
                 name,
                 known.seconds,
-                extra={"happening": "unparked", "destination": name},
+                extra={"event": "unparked", "destination": name},
             )
 
 

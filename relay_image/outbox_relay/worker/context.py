@@ -138,6 +138,6 @@ class Context:
                 "this database does not know relay %s by its id: it was restored, or is another "
                 "one; registering again",
                 self.settings.name,
-                extra={"happening": "registered_again"},
+                extra={"event": "registered_again"},
             )
             self.register(conn)

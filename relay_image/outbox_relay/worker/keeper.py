@@ -164,7 +164,7 @@ class Keeper:
                 "another subscription or ordering is registered for relay %s than this process was "
                 "started with; if it stays so, ours is registered again",
                 context.settings.name,
-                extra={"happening": "registration_differs"},
+                extra={"event": "registration_differs"},
             )
         elif now - self._differs_since > ROLLOUT:
             self._differs_since = None
@@ -207,7 +207,7 @@ class Keeper:
 
     def _rejoin(self) -> None:
         """We were silent for longer than the lease, and others have what was ours."""
-        log.warning("our lanes were taken over; starting again", extra={"happening": "lanes_lost"})
+        log.warning("our lanes were taken over; starting again", extra={"event": "lanes_lost"})
         self._join()
 
     def _renew_lanes(self) -> None:
@@ -263,7 +263,7 @@ class Keeper:
                 "%d lanes are not ours any more: they were changed by hand, or the database was "
                 "restored",
                 len(gone),
-                extra={"happening": "lanes_lost"},
+                extra={"event": "lanes_lost"},
             )
             crew.remove(gone, timeout=0.0)
 

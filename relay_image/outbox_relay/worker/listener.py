@@ -31,7 +31,7 @@ class Listener:
                 log.warning(
                     "polling.notify needs a direct connection, and there is a pooler in between: "
                     "polling alone is used",
-                    extra={"happening": "notify_off"},
+                    extra={"event": "notify_off"},
                 )
                 return
             conn.execute("LISTEN outbox")

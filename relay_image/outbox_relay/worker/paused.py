@@ -50,10 +50,10 @@ def watch(context: Context, reporter: Reporter) -> None:
         "relay %s is paused: nothing is claimed, and its events wait; "
         "to resume, set paused: false and restart",
         context.settings.name,
-        extra={"happening": "paused"},
+        extra={"event": "paused"},
     )
     context.metrics.paused.set(1)
     while not context.stopping.is_set():
         reporter.report()
         context.stopping.wait(WATCH_EVERY)
-    log.info("stopped", extra={"happening": "stopped"})
+    log.info("stopped", extra={"event": "stopped"})

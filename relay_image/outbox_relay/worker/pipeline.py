@@ -167,7 +167,7 @@ class Worker:
                 log.warning(
                     "%d claims were taken over before we finalised them: they may go out twice",
                     len(turn.lost),
-                    extra={"happening": "lost", "seqs": turn.lost[:LOGGED_IDS]},
+                    extra={"event": "lost", "seqs": turn.lost[:LOGGED_IDS]},
                 )
         context.health.well("store")
         if turn.claims:
@@ -214,7 +214,7 @@ class Worker:
                 "%d events are older than maxAge and were declared dead",
                 len(dead),
                 extra={
-                    "happening": "dead",
+                    "event": "dead",
                     "error_class": "expired",
                     "event_ids": dead[:LOGGED_IDS],
                 },
@@ -252,7 +252,7 @@ class Worker:
         try:
             outcomes = self._context.publisher.publish(batch)
         except Exception as error:  # the contract is not to raise; a defect must not lose a batch
-            log.exception("the publisher failed", extra={"happening": "defect"})
+            log.exception("the publisher failed", extra={"event": "defect"})
             unknown = Error.of(ErrorClass.OUTAGE, type(error).__name__, str(error))
             outcomes = [Refused(unknown)] * len(batch)
         context = self._context
@@ -311,7 +311,7 @@ class Worker:
                 "are dead" if state is State.DEAD else "failed and will be tried again",
                 sample.error.text if isinstance(sample, Refused) else "",
                 extra={
-                    "happening": "dead" if state is State.DEAD else "retry",
+                    "event": "dead" if state is State.DEAD else "retry",
                     "error_class": kind,
                     "error_code": code,
                     "event_ids": [c.event_id for c in claims[:LOGGED_IDS]],

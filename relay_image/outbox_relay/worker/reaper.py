@@ -52,7 +52,7 @@ class Reaper:
             log.warning(
                 "%d sessions were ended whose relay stopped in the middle of a transaction",
                 ended,
-                extra={"happening": "frozen"},
+                extra={"event": "frozen"},
             )
         total = self._take_over()  # also where nobody orders: those who did may have left lanes
         while True:
@@ -75,7 +75,7 @@ class Reaper:
                     "%s stopped answering: its %d lanes are free",
                     owner,
                     len(lanes),
-                    extra={"happening": "takeover"},
+                    extra={"event": "takeover"},
                 )
             self._lanes.free_orphans()
         return total
@@ -96,7 +96,7 @@ class Reaper:
                 len(claims),
                 dead,
                 extra={
-                    "happening": "reaped",
+                    "event": "reaped",
                     "event_ids": [c.event_id for c in claims[:LOGGED_IDS]],
                     "dead_event_ids": guilty[:LOGGED_IDS],
                 },

@@ -75,7 +75,7 @@ class Relay:
                 settings.owner,
                 __version__,
                 settings.ordering,
-                extra={"happening": "started"},
+                extra={"event": "started"},
             )
             if settings.paused:
                 watch(context, reporter)
@@ -133,14 +133,14 @@ class Relay:
                 log.warning("could not let go of our lanes: %s", error)
             self._keeper.close()
         if self.defect is not None:
-            log.error("stopped by a defect: %r", self.defect, extra={"happening": "stopped"})
+            log.error("stopped by a defect: %r", self.defect, extra={"event": "stopped"})
             return 1
         log.info(
             "stopped"
             if clean
             else "stopped before everything in flight was written down: "
             "its lease will run out and it will be sent again",
-            extra={"happening": "stopped"},
+            extra={"event": "stopped"},
         )
         return 0 if clean else 1
 
@@ -149,7 +149,7 @@ class Relay:
             try:
                 body()
             except BaseException as error:
-                log.exception("%s failed", name, extra={"happening": "defect"})
+                log.exception("%s failed", name, extra={"event": "defect"})
                 self.defect = error
                 self.stop()
 

@@ -191,6 +191,6 @@ def test_it_is_said_once_when_it_begins_and_once_when_it_ends(
     cluster.answers["sick"] = ACKED
     for _ in range(2):
         cluster.publish("sick", "well")
-    said = [(r.levelno, vars(r)["happening"], vars(r)["destination"]) for r in caplog.records]
+    said = [(r.levelno, vars(r)["event"], vars(r)["destination"]) for r in caplog.records]
     assert said == [(logging.WARNING, "parked", "sick"), (logging.INFO, "unparked", "sick")]
     assert "no acknowledgement within 3s" in caplog.text

@@ -55,10 +55,10 @@ def test_a_trouble_is_logged_when_it_comes_and_when_it_goes_and_not_between(
         ("WARNING", "store unavailable: no answer"),
         ("INFO", "store available again"),
     ]
-    assert [vars(r)["happening"] for r in caplog.records] == ["unavailable", "available"]
+    assert [vars(r)["event"] for r in caplog.records] == ["unavailable", "available"]
 
 
-def test_that_all_is_well_from_the_start_is_no_happening(
+def test_that_all_is_well_from_the_start_is_not_logged(
     health: Health, caplog: pytest.LogCaptureFixture
 ) -> None:
     health.well("start")

@@ -225,9 +225,7 @@ def test_a_defect_is_logged_and_not_shown(
     process.report = RuntimeError("password=hunter2")
     status, _, body = process.get("/status")
     assert (status, body) == (500, "failed; see the log\n")
-    assert [vars(r)["happening"] for r in caplog.records if r.levelno == logging.ERROR] == [
-        "defect"
-    ]
+    assert [vars(r)["event"] for r in caplog.records if r.levelno == logging.ERROR] == ["defect"]
     process.report = REPORT
     assert process.get("/status")[0] == 200
 
