@@ -86,7 +86,7 @@ OF: dict[type, Reason] = {
     errors.SchemaOutdated: Reason.SCHEMA_OUTDATED,
     errors.SchemaTooNew: Reason.SCHEMA_TOO_NEW,
     errors.RelayUnknown: Reason.RELAY_UNKNOWN,
-    errors.Refused: Reason.REFUSED,
+    errors.RequestRefused: Reason.REFUSED,
     errors.SelectionInvalid: Reason.SELECTION_INVALID,
     errors.TooManyEvents: Reason.TOO_MANY_EVENTS,
     errors.EngineFailed: Reason.ENGINE_FAILED,
