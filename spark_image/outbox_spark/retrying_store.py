@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable
 from typing import TypeVar
 
-from outbox_core.contract.settings import Store
+from outbox_core.contract.settings import StoreSettings
 from outbox_core.errors import NOT_LET_IN, DatabaseMissing, StoreUnavailable
 from outbox_core.store.connection import Connection, connect
 
@@ -32,7 +32,7 @@ class RetryingStore:
 
     def __init__(
         self,
-        store: Store,
+        store: StoreSettings,
         application: str,
         *,
         statement_timeout: float = 0.0,

@@ -19,7 +19,7 @@ LONGEST = 1000
 """Characters of a message: Kubernetes keeps 4096 bytes of a termination message, and cuts after."""
 
 
-class Reason(StrEnum):
+class ProcessReason(StrEnum):
     SETTINGS_INVALID = "SettingsInvalid"
     """The settings, or a secret that they name, cannot be used: a person must change them."""
     STORE_UNREACHABLE = "StoreUnreachable"
@@ -71,34 +71,34 @@ class Reason(StrEnum):
     """A fault of the program: the log has the stack trace."""
 
 
-OF: dict[type, Reason] = {
-    errors.SettingsError: Reason.SETTINGS_INVALID,
-    errors.StoreError: Reason.STORE_FAILED,
-    errors.StoreUnavailable: Reason.STORE_UNREACHABLE,
-    errors.StoreReadOnly: Reason.STORE_READ_ONLY,
-    errors.StoreBusy: Reason.STORE_BUSY,
-    errors.WrongPassword: Reason.WRONG_PASSWORD,
-    errors.LoginRefused: Reason.LOGIN_REFUSED,
-    errors.TlsFailed: Reason.TLS_FAILED,
-    errors.DatabaseMissing: Reason.DATABASE_MISSING,
-    errors.RightMissing: Reason.PERMISSION_DENIED,
-    errors.SchemaMissing: Reason.SCHEMA_MISSING,
-    errors.SchemaOutdated: Reason.SCHEMA_OUTDATED,
-    errors.SchemaTooNew: Reason.SCHEMA_TOO_NEW,
-    errors.RelayUnknown: Reason.RELAY_UNKNOWN,
-    errors.RequestRefused: Reason.REFUSED,
-    errors.SelectionInvalid: Reason.SELECTION_INVALID,
-    errors.TooManyEvents: Reason.TOO_MANY_EVENTS,
-    errors.EngineFailed: Reason.ENGINE_FAILED,
-    errors.PublisherError: Reason.BROKER_UNREACHABLE,
-    errors.BrokerRefused: Reason.BROKER_REFUSED,
-    errors.Defect: Reason.DEFECT,
+REASON_OF: dict[type, ProcessReason] = {
+    errors.SettingsError: ProcessReason.SETTINGS_INVALID,
+    errors.StoreError: ProcessReason.STORE_FAILED,
+    errors.StoreUnavailable: ProcessReason.STORE_UNREACHABLE,
+    errors.StoreReadOnly: ProcessReason.STORE_READ_ONLY,
+    errors.StoreBusy: ProcessReason.STORE_BUSY,
+    errors.WrongPassword: ProcessReason.WRONG_PASSWORD,
+    errors.LoginRefused: ProcessReason.LOGIN_REFUSED,
+    errors.TlsFailed: ProcessReason.TLS_FAILED,
+    errors.DatabaseMissing: ProcessReason.DATABASE_MISSING,
+    errors.RightMissing: ProcessReason.PERMISSION_DENIED,
+    errors.SchemaMissing: ProcessReason.SCHEMA_MISSING,
+    errors.SchemaOutdated: ProcessReason.SCHEMA_OUTDATED,
+    errors.SchemaTooNew: ProcessReason.SCHEMA_TOO_NEW,
+    errors.RelayUnknown: ProcessReason.RELAY_UNKNOWN,
+    errors.RequestRefused: ProcessReason.REFUSED,
+    errors.SelectionInvalid: ProcessReason.SELECTION_INVALID,
+    errors.TooManyEvents: ProcessReason.TOO_MANY_EVENTS,
+    errors.EngineFailed: ProcessReason.ENGINE_FAILED,
+    errors.PublisherError: ProcessReason.BROKER_UNREACHABLE,
+    errors.BrokerRefused: ProcessReason.BROKER_REFUSED,
+    errors.Defect: ProcessReason.DEFECT,
 }
 
 
-def reason_of(error: Exception, otherwise: Reason = Reason.DEFECT) -> Reason:
+def reason_of(error: Exception, otherwise: ProcessReason = ProcessReason.DEFECT) -> ProcessReason:
     """By its class, or the nearest one above it that has a reason."""
-    return next((OF[kind] for kind in type(error).__mro__ if kind in OF), otherwise)
+    return next((REASON_OF[kind] for kind in type(error).__mro__ if kind in REASON_OF), otherwise)
 
 
 class LastWords(ReportPart):

@@ -18,7 +18,7 @@ from pydantic import Field, ValidationError, model_validator
 from outbox_core.contract.reasons import LONGEST
 from outbox_core.contract.report import ReportPart
 from outbox_core.contract.selection import Selection
-from outbox_core.contract.settings import Http, Log, Store, explain
+from outbox_core.contract.settings import Http, Log, StoreSettings, explain
 from outbox_core.contract.values import Settings, Time
 from outbox_core.errors import SettingsError
 
@@ -83,7 +83,7 @@ class ReplaySettings(ReplayRequest):
     connections: Annotated[int, Field(ge=1, le=64)] = 16
     """So many tasks at most take chunks at the same time, whatever Spark has room for: each needs a
     connection to the database, and two keep it busy."""
-    store: Store = Store()
+    store: StoreSettings = StoreSettings()
     http: Http = Http()
     log: Log = Log()
 

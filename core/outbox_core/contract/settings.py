@@ -30,7 +30,7 @@ class StoreTimeouts(Settings):
     hangs is given up while the claims are still ours."""
 
 
-class Store(StoreTimeouts):
+class StoreSettings(StoreTimeouts):
     dsn: SecretRef = SecretRef(env="OUTBOX_DSN")
     """A PostgreSQL connection string; PgBouncer in transaction mode may be in between."""
 
@@ -88,7 +88,7 @@ class KafkaProducer(Settings):
     """Larger messages are refused before they are sent: at most the broker's own limit."""
 
 
-class Kafka(KafkaProducer):
+class KafkaSettings(KafkaProducer):
     tls: Tls | None = None
     """Present, even if empty: TLS."""
     sasl: Sasl | None = None
@@ -98,12 +98,12 @@ class Kafka(KafkaProducer):
     rests on (acks, idempotence, ordering of requests, timeouts) cannot be changed."""
 
 
-class Publisher(Settings):
-    kafka: Kafka | None = None
+class PublisherSettings(Settings):
+    kafka: KafkaSettings | None = None
     """Apache Kafka, and what speaks its protocol."""
 
     @model_validator(mode="after")
-    def exactly_one(self) -> "Publisher":
+    def exactly_one(self) -> "PublisherSettings":
         if self.kafka is None:
             raise ValueError("name exactly one publisher: kafka")
         return self
@@ -260,9 +260,9 @@ class RelaySettings(Behaviour):
 
     name: Annotated[str, Field(min_length=1, max_length=253)]
     """The relay's name in the database. Processes with the same name share its events."""
-    store: Store = Store()
+    store: StoreSettings = StoreSettings()
     """Where the events are."""
-    publisher: Publisher
+    publisher: PublisherSettings
     """Where they go: exactly one kind."""
     paused: bool = False
     """Claim nothing, reap nothing, hold no lanes: only watch and report the backlog. The relay is
@@ -287,7 +287,7 @@ class RelaySettings(Behaviour):
         return environ.get("POD_NAME") or f"{socket.gethostname()}-{getpid()}"
 
 
-def load(path: Path) -> RelaySettings:
+def load_relay(path: Path) -> RelaySettings:
     """Read and check a config file; what is wrong is said field by field."""
     import yaml  # here, because the operator reads these models and no file
 

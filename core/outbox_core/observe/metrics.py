@@ -49,7 +49,7 @@ class Latencies(Collector):
         yield HistogramMetricFamily(self._name, self._text, buckets=buckets, sum_value=total)
 
 
-class Metrics:
+class RelayMetrics:
     def __init__(self) -> None:
         self.registry = r = CollectorRegistry()
         self.published = Counter(

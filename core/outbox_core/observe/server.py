@@ -13,7 +13,7 @@ from typing import Generic, Protocol, TypeVar
 
 from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, generate_latest
 
-from outbox_core.contract.reasons import Reason
+from outbox_core.contract.reasons import ProcessReason
 from outbox_core.contract.report import ReportPart
 from outbox_core.contract.settings import Http
 from outbox_core.errors import SettingsError
@@ -26,7 +26,7 @@ LOST_AFTER = 60.0
 ANSWER_WITHIN = 0.5
 """Seconds; below every probe's timeout."""
 
-Page = tuple[int, str, bytes]
+HttpAnswer = tuple[int, str, bytes]
 R = TypeVar("R", bound=ReportPart)
 R_shown = TypeVar("R_shown", bound=ReportPart, contravariant=True)
 
@@ -47,7 +47,7 @@ class Server(Generic[R]):
     ) -> None:
         self._health, self._metrics, self._report = health, metrics, report
         self._asking: threading.Thread | None = None
-        pages: dict[str, Callable[[], Page]] = {
+        pages: dict[str, Callable[[], HttpAnswer]] = {
             "/healthz": self._healthz,
             "/readyz": self._readyz,
             "/status": self._status,
@@ -101,11 +101,11 @@ class Server(Generic[R]):
         self._server.shutdown()
         self._server.server_close()
 
-    def _healthz(self) -> Page:
+    def _healthz(self) -> HttpAnswer:
         """Alive, whatever stands in the way: who waits for a store or a broker is not cured by a
         restart. But who has not got through to the store for so long, while a report that is made
         now does, has lost its way, and a new process will find it."""
-        lost = self._health.lasting(Reason.STORE_UNREACHABLE, LOST_AFTER)
+        lost = self._health.lasting(ProcessReason.STORE_UNREACHABLE, LOST_AFTER)
         if lost and self._store_answers():
             text = "".join(f"lost: {k}: {v}\n" for k, v in lost.items())
             return 503, "text/plain", text.encode()
@@ -119,7 +119,7 @@ class Server(Generic[R]):
         self._asking.join(ANSWER_WITHIN)
         return not self._asking.is_alive() and "status" not in self._health.troubles
 
-    def _readyz(self) -> Page:
+    def _readyz(self) -> HttpAnswer:
         troubles = self._health.troubles
         if set(troubles) == {"status"}:
             self._report()  # a report failed: whether the next one would, only asking tells
@@ -128,10 +128,10 @@ class Server(Generic[R]):
             return 200, "text/plain", b"ready\n"
         return 503, "text/plain", "".join(f"{k}: {v}\n" for k, v in troubles.items()).encode()
 
-    def _status(self) -> Page:
+    def _status(self) -> HttpAnswer:
         body = self._report().model_dump_json(by_alias=True, indent=2)
         return 200, "application/json", body.encode() + b"\n"
 
-    def _page_of_metrics(self) -> Page:
+    def _page_of_metrics(self) -> HttpAnswer:
         self._metrics.show(self._report())
         return 200, CONTENT_TYPE_LATEST, generate_latest(self._metrics.registry)

@@ -12,7 +12,7 @@ import click
 
 from outbox_core.store.intervene.interventions import Interventions, Result
 from outbox_relay.cli.options import Source, as_duration, as_time, output_option, with_source
-from outbox_relay.cli.output import clean, note, print_json
+from outbox_relay.cli.output import note, print_json, printable
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -74,9 +74,9 @@ def carry_out(
     else:
         for result in results:
             relay = f"  relay {result.relay}" if result.relay else ""
-            click.echo(f"{result.status:9}  {result.event_id}{relay}: {clean(result.detail)}")
+            click.echo(f"{result.status:9}  {result.event_id}{relay}: {printable(result.detail)}")
             for warning in result.warnings:
-                note(f"           warning: {clean(warning)}")
+                note(f"           warning: {printable(warning)}")
     if any(r.status == "refused" for r in results):
         click.get_current_context().exit(1)
 

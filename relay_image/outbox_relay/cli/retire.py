@@ -53,7 +53,7 @@ def retire(
     if relay is None and source.settings is None:
         raise click.UsageError("which relay? Name it by --relay or --config")
     name = relay or (source.settings.name if source.settings else "")
-    said = Progress()
+    said = DroppedSoFar()
     with source.work("outbox-retire") as conn:
         retiring = Retiring(conn, name, actor, reason, said.dropped)
         result = retiring.plan() if dry_run else retiring.carry_out(wait)
@@ -75,7 +75,7 @@ def in_words(result: Retirement) -> str:
     )
 
 
-class Progress:
+class DroppedSoFar:
     """A line now and then: millions take minutes."""
 
     def __init__(self) -> None:

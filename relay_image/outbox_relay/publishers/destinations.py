@@ -14,12 +14,12 @@ from outbox_core.model.attempt import Acked, Error, ErrorClass, Outcome, Refused
 from outbox_core.model.event import Claim
 from outbox_relay.publishers.parking import Parked, Parking, Trial, Wait
 
-LOG = logging.getLogger("outbox.relay")
+log = logging.getLogger("outbox.relay")
 
 TRIAL = 20
 """Events that go first when a pause is over."""
 
-PARKED = "its destination takes nothing now"
+WHY_PARKED = "its destination takes nothing now"
 
 Send = Callable[[Sequence[Claim], float | None], Sequence[Outcome]]
 """A batch, and the seconds that it may take if not as long as usual; one outcome per event."""
@@ -69,7 +69,7 @@ class Destinations:
                 case _:
                     turned_away.setdefault(name, []).append(index)
         for name, indexes in turned_away.items():
-            later = Unsent(PARKED, self._parking.turn_away(name, len(indexes)))
+            later = Unsent(WHY_PARKED, self._parking.turn_away(name, len(indexes)))
             for index in indexes:
                 outcomes[index] = later
         tried = {name: a.patience for name, a in admitted.items() if isinstance(a, Trial)}
@@ -82,7 +82,7 @@ class Destinations:
                 self._send_part(batch, trial, outcomes, patience)
             else:
                 for index in trial:
-                    outcomes[index] = Unsent(PARKED, 1.0)
+                    outcomes[index] = Unsent(WHY_PARKED, 1.0)
             return self._learn(batch, outcomes, tried)  # type: ignore[arg-type]
         finally:
             for name in tried:
@@ -149,7 +149,7 @@ class Destinations:
             return outcomes
         for name, error in sick.items():
             if self._parking.sick(name, f"{error.code}: {error.text}"):
-                LOG.warning(
+                log.warning(
                     "%s takes nothing now: its events wait, and it costs them no attempts; "
                     "others go on: %s",
                     name,
@@ -169,7 +169,7 @@ class Destinations:
 
     def _welcome_back(self, name: str) -> None:
         if known := self._parking.well(name):
-            LOG.info(
+            log.info(
                 "%s answers again, after %.0f s",
                 name,
                 known.seconds,

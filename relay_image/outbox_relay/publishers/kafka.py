@@ -18,7 +18,7 @@ from datetime import timedelta
 
 from confluent_kafka import KafkaError
 
-from outbox_core.contract.settings import Kafka
+from outbox_core.contract.settings import KafkaSettings
 from outbox_core.contract.values import format_duration
 from outbox_core.errors import OutboxError
 from outbox_core.model.attempt import Acked, Error, ErrorClass, Outcome, Refused, Unsent
@@ -35,20 +35,20 @@ from outbox_relay.publishers.kafka_messages import TopicTemplate, headers_for
 from outbox_relay.publishers.kafka_sender import Accused, Messages, Route, Sender
 from outbox_relay.publishers.parking import Parked
 
-LOG = logging.getLogger(__name__)
+log = logging.getLogger(__name__)
 
 SMALLEST_BATCH_BYTES = 256
 MANY = 50
 LINGER_FOR_MANY_MS = 20
 """Without it the first messages of a batch leave while the others are still being handed over:
 measured, a request for every few messages, and four times the CPU in relay and broker."""
-STOPPED = Unsent("the publisher is closed")
+PUBLISHER_CLOSED = Unsent("the publisher is closed")
 NOT_ASKED = Unsent("refused in one batch with others, and not tried alone")
 ANOTHER_WAS_REFUSED = Unsent("the broker refused another event, and the producer was made anew")
 
 
 class KafkaPublisher:
-    def __init__(self, settings: Kafka, in_order: bool) -> None:
+    def __init__(self, settings: KafkaSettings, in_order: bool) -> None:
         self._settings = settings
         self._in_order = in_order
         self._timeout = settings.delivery_timeout.total_seconds()
@@ -85,7 +85,7 @@ class KafkaPublisher:
         except OutboxError as error:
             return [Refused(Error.of(ErrorClass.OUTAGE, "NO_CLIENT", str(error)))] * len(batch)
         if sender is None:
-            return [STOPPED] * len(batch)
+            return [PUBLISHER_CLOSED] * len(batch)
         try:
             if self._in_order:
                 outcomes, accused = self._send_in_order(sender, batch, until)
@@ -193,7 +193,7 @@ class KafkaPublisher:
         try:
             sender = self._take(many=False, alone=True)
         except OutboxError as error:
-            LOG.warning("cannot ask about %d refused events one by one: %s", len(again), error)
+            log.warning("cannot ask about %d refused events one by one: %s", len(again), error)
             sender = None
         if sender is None:
             for index in again:
@@ -222,7 +222,7 @@ class KafkaPublisher:
             self._idle.clear()
             for sender in self._busy:
                 sender.broken = True  # finishes its call, and is not used again
-        LOG.warning(
+        log.warning(
             "a topic's max.message.bytes is below maxMessageBytes (%d): sending batches of at "
             "most %d bytes; lower maxMessageBytes to the smallest limit of the relay's topics",
             self._settings.max_message_bytes,

@@ -15,7 +15,7 @@ from typing import Any, TypeVar
 from confluent_kafka import KafkaError, KafkaException
 
 from outbox_core.contract.librdkafka import BY_KEY, REFUSED
-from outbox_core.contract.settings import Kafka
+from outbox_core.contract.settings import KafkaSettings
 from outbox_core.errors import SettingsError
 from outbox_core.model.attempt import without_secrets
 
@@ -46,7 +46,7 @@ class Credentials:
         return without_secrets(text)
 
 
-def check_extras(settings: Kafka) -> None:
+def check_extras(settings: KafkaSettings) -> None:
     for name, value in settings.config.items():
         if reason := REFUSED.get(name.lower()):
             raise SettingsError(f"kafka.config: {name} cannot be set: {reason}")
@@ -57,7 +57,7 @@ def check_extras(settings: Kafka) -> None:
             )
 
 
-def client_config(settings: Kafka) -> tuple[Config, Credentials]:
+def client_config(settings: KafkaSettings) -> tuple[Config, Credentials]:
     """What every client needs: where the brokers are and who we are."""
     check_extras(settings)
     protocol = ("SASL_" if settings.sasl else "") + ("SSL" if settings.tls else "PLAINTEXT")
@@ -90,7 +90,7 @@ def client_config(settings: Kafka) -> tuple[Config, Credentials]:
     return config, Credentials(tuple(s for s in secrets if s))
 
 
-def producer_config(settings: Kafka, in_order: bool, batch_bytes: int) -> Config:
+def producer_config(settings: KafkaSettings, in_order: bool, batch_bytes: int) -> Config:
     """What makes a producer ours; goes over `client_config`."""
     timeout = settings.delivery_timeout.total_seconds()
     config: Config = {

@@ -18,13 +18,13 @@ from operator import attrgetter
 from string import Formatter
 from typing import Final
 
-from outbox_core.contract.settings import Kafka
+from outbox_core.contract.settings import KafkaSettings
 from outbox_core.errors import SettingsError
 from outbox_core.model.attempt import Error, ErrorClass, Refused
 from outbox_core.model.event import Claim
 
-Header = tuple[str, str | bytes | None]
-Headers = list[Header]
+KafkaHeader = tuple[str, str | bytes | None]
+KafkaHeaders = list[KafkaHeader]
 
 FIELDS: Final = ("event_type", "aggregate_type", "tenant_id")
 EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
@@ -90,14 +90,14 @@ def parse_template(template: str) -> tuple[str, ...]:
     return tuple(fields)
 
 
-def topics_for(settings: Kafka, samples: Iterable[Mapping[str, str | None]]) -> set[str]:
+def topics_for(settings: KafkaSettings, samples: Iterable[Mapping[str, str | None]]) -> set[str]:
     """The topics that events with these fields go to; those without a legal one left out."""
     template = TopicTemplate(settings.topic)
     topics = (template.fill(sample) for sample in samples)
     return {topic for topic in topics if isinstance(topic, str)}
 
 
-def raw_headers(claim: Claim) -> Headers:
+def raw_headers(claim: Claim) -> KafkaHeaders:
     """Format Raw: all that a consumer would otherwise have to ask the database for."""
     headers = _applications(claim)
     headers += (
@@ -130,9 +130,9 @@ class CloudEventHeaders:
     """Format CloudEvents 1.0, Kafka binding, binary mode: the payload stays as it is."""
 
     def __init__(self, source: str) -> None:
-        self._always: tuple[Header, ...] = (("ce_specversion", "1.0"), ("ce_source", source))
+        self._always: tuple[KafkaHeader, ...] = (("ce_specversion", "1.0"), ("ce_source", source))
 
-    def __call__(self, claim: Claim) -> Headers:
+    def __call__(self, claim: Claim) -> KafkaHeaders:
         headers = _applications(claim)
         headers += self._always
         headers += (
@@ -161,7 +161,7 @@ class CloudEventHeaders:
         return headers
 
 
-def headers_for(settings: Kafka) -> Callable[[Claim], Headers]:
+def headers_for(settings: KafkaSettings) -> Callable[[Claim], KafkaHeaders]:
     if settings.format == "CloudEvents":
         return CloudEventHeaders(settings.source)
     return raw_headers
@@ -178,8 +178,8 @@ def _second(since_epoch: int) -> str:
     return (EPOCH + timedelta(seconds=since_epoch)).isoformat()[:-6]
 
 
-def _applications(claim: Claim) -> Headers:
-    headers: Headers = [] if claim.headers_json is None else [*claim.headers]
+def _applications(claim: Claim) -> KafkaHeaders:
+    headers: KafkaHeaders = [] if claim.headers_json is None else [*claim.headers]
     if claim.content_type is not None and not _has(headers, "content-type"):
         headers.append(("content-type", claim.content_type))
     if claim.traceparent_in_metadata is not None and not _has(headers, "traceparent"):
@@ -187,7 +187,7 @@ def _applications(claim: Claim) -> Headers:
     return headers
 
 
-def _has(headers: Headers, name: str) -> bool:
+def _has(headers: KafkaHeaders, name: str) -> bool:
     return any(header[0].lower() == name for header in headers)
 
 

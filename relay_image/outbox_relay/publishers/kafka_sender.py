@@ -19,9 +19,9 @@ from outbox_core.model.event import Claim
 from outbox_core.model.ordering import BEHIND, KeyOrder
 from outbox_relay.publishers.kafka_config import Config, Credentials, Trouble, make_client
 from outbox_relay.publishers.kafka_errors import IN_DOUBT, error_of
-from outbox_relay.publishers.kafka_messages import Headers
+from outbox_relay.publishers.kafka_messages import KafkaHeaders
 
-LOG = logging.getLogger(__name__)
+log = logging.getLogger(__name__)
 
 GLANCE = 0.1
 """Longest wait before we look whether the producer has failed or we are to stop."""
@@ -34,7 +34,7 @@ PROVEN_FOR = 3600.0
 """Brokers forget a producer's sequence in a partition after a day without messages."""
 PROVEN_AT_MOST = 20_000
 
-NOWHERE = Refused(
+STORED_NOWHERE = Refused(
     Error.of(ErrorClass.OUTAGE, "NO_OFFSET", "Kafka took it for a duplicate and stored it nowhere")
 )
 """
@@ -59,7 +59,7 @@ class Messages(NamedTuple):
     """How a claim becomes a record."""
 
     topic: Callable[[Claim], str | Refused]
-    headers: Callable[[Claim], Headers]
+    headers: Callable[[Claim], KafkaHeaders]
 
 
 class Sender:
@@ -72,7 +72,7 @@ class Sender:
         many: bool = False,
     ) -> None:
         self.many = many
-        self._trouble = Trouble(LOG, secrets)
+        self._trouble = Trouble(log, secrets)
         self._producer = make_client(Producer, config, secrets, self._trouble)
         self._messages = messages
         self._in_order = in_order
@@ -178,7 +178,7 @@ class Sender:
         if error is None:
             offset = message.offset()
             if offset is None or offset < 0:
-                self._reports[index] = NOWHERE
+                self._reports[index] = STORED_NOWHERE
             else:
                 self._reports[index] = Acked(f"{message.topic()}[{message.partition()}]@{offset}")
         elif error.code() not in IN_DOUBT:
@@ -194,7 +194,7 @@ class Sender:
         try:
             self._producer.cluster_id(max(0.0, min(CONNECT, until - time.monotonic())))
         except KafkaException as error:
-            LOG.debug("not connected yet: %s", error)
+            log.debug("not connected yet: %s", error)
         else:
             self._connected = True
 

@@ -11,7 +11,7 @@ import threading
 from collections.abc import Callable, Sequence
 from enum import StrEnum
 
-from outbox_core.contract.reasons import Reason
+from outbox_core.contract.reasons import ProcessReason
 from outbox_core.model.attempt import Acked, ErrorClass, Outcome, Refused
 
 TRIAL = 20
@@ -43,7 +43,7 @@ class Breaker:
         self._trying = False
         self._in_doubt = False
         self.reason = ""
-        self.cause = Reason.BROKER_UNREACHABLE
+        self.cause = ProcessReason.BROKER_UNREACHABLE
 
     @property
     def state(self) -> BreakerState:
@@ -82,7 +82,9 @@ class Breaker:
                 return None
             return max(0.0, self._probe_at - self._clock())
 
-    def probed(self, failure: str | None, cause: Reason = Reason.BROKER_UNREACHABLE) -> None:
+    def probed(
+        self, failure: str | None, cause: ProcessReason = ProcessReason.BROKER_UNREACHABLE
+    ) -> None:
         """What a probe said: one that was asked for by `doubts`, or one while it is open."""
         with self._lock:
             in_doubt, self._in_doubt = self._in_doubt, False

@@ -10,7 +10,7 @@ from outbox_core.contract.settings import RelaySettings
 from outbox_core.errors import SettingsError, StoreUnavailable
 from outbox_core.model.retry import Retry
 from outbox_core.observe.health import Health
-from outbox_core.observe.metrics import Metrics
+from outbox_core.observe.metrics import RelayMetrics
 from outbox_core.store import relays
 from outbox_core.store.connection import Connection, connect, relay_application
 from outbox_core.store.migrate import require_current
@@ -85,7 +85,7 @@ class Context:
     crew: Crew
     breaker: Breaker
     health: Health
-    metrics: Metrics
+    metrics: RelayMetrics
     in_flight: InFlight = field(default_factory=InFlight)
     stopping: threading.Event = field(default_factory=threading.Event)
     version: int = 0

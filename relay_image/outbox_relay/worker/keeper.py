@@ -10,7 +10,7 @@ import threading
 from collections.abc import Mapping
 from typing import Any
 
-from outbox_core.contract.reasons import Reason
+from outbox_core.contract.reasons import ProcessReason
 from outbox_core.errors import StoreError
 from outbox_core.store import relays
 from outbox_core.store.connection import Connection
@@ -32,7 +32,7 @@ ROLLOUT = 600.0
 """Seconds that processes with old and with new settings may run side by side."""
 SHORTEST_REAP = 0.5
 IDLE_CHORES = 30.0
-RETIRED = (
+WHY_RETIRED = (
     "it was retired, and no event comes to it any more: stop this process, or restart it to "
     "register anew"
 )
@@ -128,7 +128,7 @@ class Keeper:
         found = self._deliveries().chores(context.ordered)
         known = found.registration
         if known is not None and known["retirement"] is not None:
-            context.health.trouble("relay", RETIRED, Reason.RELAY_RETIRED)
+            context.health.trouble("relay", WHY_RETIRED, ProcessReason.RELAY_RETIRED)
         elif known is None or known["name"] != context.settings.name:
             # Behind a pooler the database may change without a word.
             context.register_again(self._connection())

@@ -22,7 +22,7 @@ WATCH_EVERY = 5.0
 """Readiness is about the store, and nobody else in the process would notice that it is away."""
 
 
-class Nowhere:
+class PausedPublisher:
     """The publisher of a relay that is paused."""
 
     def publish(self, batch: Sequence[Claim]) -> Sequence[Outcome]:

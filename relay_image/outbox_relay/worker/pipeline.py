@@ -12,7 +12,7 @@ import time
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from outbox_core.contract.reasons import Reason, reason_of
+from outbox_core.contract.reasons import ProcessReason, reason_of
 from outbox_core.errors import StoreError
 from outbox_core.model.attempt import Acked, Error, ErrorClass, Outcome, Refused, Unsent, Verdict
 from outbox_core.model.event import Claim
@@ -270,7 +270,7 @@ class Worker:
         try:
             context.publisher.probe()
         except Exception as error:
-            context.breaker.probed(str(error), reason_of(error, Reason.BROKER_UNREACHABLE))
+            context.breaker.probed(str(error), reason_of(error, ProcessReason.BROKER_UNREACHABLE))
         else:
             context.breaker.probed(None)
 

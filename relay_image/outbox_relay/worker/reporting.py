@@ -17,7 +17,7 @@ from outbox_core.contract.report import (
     TopError,
 )
 from outbox_core.errors import StoreError
-from outbox_core.observe.metrics import Metrics
+from outbox_core.observe.metrics import RelayMetrics
 from outbox_core.store.connection import Connection
 from outbox_core.store.inspect import backlog as counting
 from outbox_relay.worker.context import Context
@@ -170,7 +170,7 @@ def counted(counter: Counter) -> float:
     return next(s.value for m in counter.collect() for s in m.samples if s.name.endswith("_total"))
 
 
-def stage_seconds(metrics: Metrics) -> dict[str, float]:
+def stage_seconds(metrics: RelayMetrics) -> dict[str, float]:
     """How long each stage took so far, of all workers together."""
     return {
         s.labels["stage"]: s.value

@@ -9,12 +9,12 @@ import pytest
 from conformance.publisher_contract import make_claim
 from fixtures.made_settings import relay_settings
 from fixtures.relays import Broker
-from outbox_core.contract.reasons import Reason
+from outbox_core.contract.reasons import ProcessReason
 from outbox_core.errors import StoreUnavailable
 from outbox_core.model.attempt import Acked, Error, ErrorClass, Refused, Unsent
 from outbox_core.model.retry import Retry
 from outbox_core.observe.health import Health
-from outbox_core.observe.metrics import Metrics
+from outbox_core.observe.metrics import RelayMetrics
 from outbox_relay.worker.breaker import TRIAL, Breaker, BreakerState
 from outbox_relay.worker.context import Context
 from outbox_relay.worker.keeper import Keeper
@@ -105,11 +105,11 @@ def test_a_batch_that_failed_by_outage_alone_opens_it_if_the_probe_fails_too(
 ) -> None:
     assert breaker.doubts(outcomes)
     assert breaker.is_mine_to_probe()
-    breaker.probed("connection refused", Reason.BROKER_REFUSED)
+    breaker.probed("connection refused", ProcessReason.BROKER_REFUSED)
     assert not breaker.saw(outcomes)  # it has changed already
     assert breaker.state is BreakerState.OPEN
     assert breaker.reason == "connection refused"
-    assert breaker.cause is Reason.BROKER_REFUSED
+    assert breaker.cause is ProcessReason.BROKER_REFUSED
 
 
 def test_a_broker_that_answers_the_probe_is_not_to_blame(breaker: Breaker) -> None:
@@ -250,7 +250,7 @@ def worker_without_store(on_trial: Breaker, monkeypatch: pytest.MonkeyPatch) -> 
         crew=Crew(1, -1),
         breaker=on_trial,
         health=Health(),
-        metrics=Metrics(),
+        metrics=RelayMetrics(),
     )
     yield Worker(0, context)
     context.stopping.set()

@@ -17,7 +17,7 @@ from outbox_core.model.retry import Retry
 from outbox_core.observe import logs
 from outbox_core.observe.health import Health
 from outbox_core.observe.logs import JsonFormatter, TextFormatter
-from outbox_core.observe.metrics import Metrics
+from outbox_core.observe.metrics import RelayMetrics
 from outbox_relay.worker.breaker import Breaker
 from outbox_relay.worker.context import Context
 from outbox_relay.worker.pipeline import Worker
@@ -219,7 +219,7 @@ def test_em_20_oo_63_a_failure_is_logged_with_events_and_traces_and_without_payl
         crew=Crew(1, -1),
         breaker=Breaker(lambda: 0.0),
         health=Health(),
-        metrics=Metrics(),
+        metrics=RelayMetrics(),
     )
     batch = [claim(traceparent_in_metadata=TRACE), claim(seq=2, event_id="e2")]
     Worker(0, context)._publish(batch)

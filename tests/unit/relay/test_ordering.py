@@ -16,7 +16,7 @@ from outbox_core.model.lifecycle import Hold, State
 from outbox_core.model.ordering import BEHIND, KeyOrder, waves, with_holds
 from outbox_core.model.retry import Retry, judge
 from outbox_core.observe.health import Health
-from outbox_core.observe.metrics import Metrics
+from outbox_core.observe.metrics import RelayMetrics
 from outbox_relay.worker.breaker import Breaker
 from outbox_relay.worker.context import Context
 from outbox_relay.worker.pipeline import Worker
@@ -181,7 +181,7 @@ class Sender:
             crew=Crew(1, None),
             breaker=Breaker(lambda: 0.0),
             health=Health(),
-            metrics=Metrics(),
+            metrics=RelayMetrics(),
         )
 
     def send(self, batch: list[Claim]) -> list[Outcome]:

@@ -5,7 +5,7 @@ from itertools import count
 
 import pytest
 
-from outbox_core.contract.settings import Store
+from outbox_core.contract.settings import StoreSettings
 from outbox_core.errors import RightMissing, SettingsError, StoreUnavailable, WrongPassword
 from outbox_core.store.connection import Connection
 from outbox_spark import retrying_store
@@ -57,7 +57,7 @@ def retrying(
     clock: Clock, told: list[str] | None = None, answers: list[int] | None = None
 ) -> RetryingStore:
     return RetryingStore(
-        Store(),
+        StoreSettings(),
         "test",
         on_trouble=lambda error: (told if told is not None else []).append(str(error)),
         on_answer=lambda: (answers if answers is not None else []).append(1),

@@ -25,7 +25,7 @@ ERRORS_SEEN = 300
 
 
 @dataclass(frozen=True)
-class TopError:
+class ErrorGroup:
     error_class: str
     code: str
     text: str
@@ -35,7 +35,7 @@ class TopError:
     """Among the newest ERRORS_SEEN dead and as many that are retried next."""
 
 
-class Backlog(NamedTuple):
+class BacklogSnapshot(NamedTuple):
     pending: int
     claimed: int
     dead: int
@@ -45,12 +45,12 @@ class Backlog(NamedTuple):
     stopped or too slow, and neither a replay of last year's events nor a schedule nor a backoff
     makes it jump. What waits behind its key is not counted: `stuck` shows who blocks it."""
     approximate: bool
-    top_errors: list[TopError]
+    top_errors: list[ErrorGroup]
     at: datetime
     """By the database's clock."""
 
 
-class Kind(NamedTuple):
+class DeliveryKind(NamedTuple):
     """A kind of delivery that has an index of its own."""
 
     where: sql.SQL
@@ -62,28 +62,28 @@ class Kind(NamedTuple):
     cap: int = CAP
 
 
-LINE = Kind(
+IN_LINE = DeliveryKind(
     sql.SQL(
         "d.relay_id = %(relay)s AND d.lane = strand.id AND d.state = 'PENDING' AND d.hold = 'NONE'"
         " AND d.seq > %(floor)s"
     ),
     in_lanes=True,
 )
-DUE = Kind(
+DUE = DeliveryKind(
     sql.SQL("d.relay_id = %(relay)s AND d.state = 'PENDING' AND d.hold IN ('TIME', 'SUSPECT')"),
     guess=sql.SQL("d.relay_id = %(relay)s AND d.hold IN ('TIME', 'SUSPECT')"),
 )
-PARKED = Kind(
+BEHIND_KEY = DeliveryKind(
     sql.SQL("d.relay_id = %(relay)s AND d.hold = 'KEY'"),
     guess=sql.SQL("d.relay_id = %(relay)s AND d.hold = 'KEY'"),
 )
-CLAIMED = Kind(
+IN_FLIGHT = DeliveryKind(
     sql.SQL("d.relay_id = %(relay)s AND d.state = 'CLAIMED'"),
     guess=sql.SQL("d.relay_id = %(relay)s AND d.state = 'CLAIMED'"),
     cap=100_000,  # in practice bounded by batches in flight; statistics know nothing of them
 )
-DEAD = Kind(sql.SQL("d.relay_id = %(relay)s AND d.state = 'DEAD'"))
-ALL = Kind(sql.SQL("d.relay_id = %(relay)s"))
+GIVEN_UP = DeliveryKind(sql.SQL("d.relay_id = %(relay)s AND d.state = 'DEAD'"))
+ALL = DeliveryKind(sql.SQL("d.relay_id = %(relay)s"))
 
 COUNT = sql.SQL("""
     SELECT count(*) FROM (
@@ -150,7 +150,7 @@ OLDEST = sql.SQL("""
           WHERE d.relay_id = %(relay)s AND d.state = 'PENDING' AND d.hold = 'SUSPECT'
             AND d.available_at <= now() AND d.available_at > '-infinity'
           ORDER BY d.available_at LIMIT 1))), 0)::float8
-""").format(line=LINE.where)
+""").format(line=IN_LINE.where)
 
 ERRORS = """
     SELECT e.last_error->>'class', e.last_error->>'code', e.last_error->>'text', count(*)
@@ -174,20 +174,20 @@ BY_INDEX = """
 """
 
 
-def backlog(conn: Connection, relay_id: int, floor: int = 0) -> Backlog:
+def backlog(conn: Connection, relay_id: int, floor: int = 0) -> BacklogSnapshot:
     """`floor`: the relay's watermark, so that dead index entries below it are not walked over."""
     with translated(), conn.transaction():
         conn.execute(BY_INDEX)
-        look = _Look(conn, relay_id, floor)
-        pending = look.count(LINE) + look.count(DUE) + look.count(PARKED)
-        return Backlog(
+        reader = _Reader(conn, relay_id, floor)
+        pending = reader.count(IN_LINE) + reader.count(DUE) + reader.count(BEHIND_KEY)
+        return BacklogSnapshot(
             pending=pending,
-            claimed=look.count(CLAIMED),
-            dead=look.count(DEAD),
-            oldest_pending_seconds=look.oldest(),
-            top_errors=look.top_errors(),
-            approximate=look.approximate,
-            at=look.at,
+            claimed=reader.count(IN_FLIGHT),
+            dead=reader.count(GIVEN_UP),
+            oldest_pending_seconds=reader.oldest(),
+            top_errors=reader.top_errors(),
+            approximate=reader.approximate,
+            at=reader.at,
         )
 
 
@@ -195,18 +195,18 @@ def oldest_pending_seconds(conn: Connection, relay_id: int) -> float:
     """That of the backlog, alone."""
     with translated(), conn.transaction():
         conn.execute(BY_INDEX)
-        return _Look(conn, relay_id, 0).oldest()
+        return _Reader(conn, relay_id, 0).oldest()
 
 
 def published(conn: Connection, relay_id: int, unpublished: int) -> tuple[int, bool]:
     """How many are PUBLISHED, and whether that is a guess: whatever is not in another state."""
     with translated(), conn.transaction():
         conn.execute(BY_INDEX)
-        look = _Look(conn, relay_id, 0)
-        return max(0, look.count(ALL) - unpublished), look.approximate
+        reader = _Reader(conn, relay_id, 0)
+        return max(0, reader.count(ALL) - unpublished), reader.approximate
 
 
-class _Look:
+class _Reader:
     def __init__(self, conn: Connection, relay_id: int, floor: int) -> None:
         self._conn = conn
         self.approximate = False
@@ -214,7 +214,7 @@ class _Look:
         self.at, ordering = self._row(RELAY)
         self._lanes = (0, LANES - 1) if ordering == "Key" else (-1, -1)
 
-    def count(self, kind: Kind) -> int:
+    def count(self, kind: DeliveryKind) -> int:
         if kind.guess is not None:
             return self._count_or_guess(kind)
         head = 10 if self._strands(kind)["high"] > 0 else 1000
@@ -229,7 +229,7 @@ class _Look:
         self.approximate = True
         return max(CAP, int(estimate))
 
-    def _count_or_guess(self, kind: Kind) -> int:
+    def _count_or_guess(self, kind: DeliveryKind) -> int:
         values = self._strands(kind) | {"cap": kind.cap}
         (found,) = self._row(COUNT.format(kind=kind.where), values)
         if found <= kind.cap:
@@ -240,7 +240,7 @@ class _Look:
         (plan,) = self._row(query.format(kind.guess))
         return max(kind.cap, int(plan[0]["Plan"]["Plan Rows"]))
 
-    def _strands(self, kind: Kind) -> dict[str, int]:
+    def _strands(self, kind: DeliveryKind) -> dict[str, int]:
         low, high = self._lanes if kind.in_lanes else (0, 0)
         return {"low": low, "high": high}
 
@@ -250,16 +250,16 @@ class _Look:
         return row
 
     def oldest(self) -> float:
-        (seconds,) = self._row(OLDEST, self._strands(LINE))
+        (seconds,) = self._row(OLDEST, self._strands(IN_LINE))
         return max(0.0, float(seconds))
 
-    def top_errors(self, n: int = 5) -> list[TopError]:
+    def top_errors(self, n: int = 5) -> list[ErrorGroup]:
         groups: defaultdict[tuple[str, str, str], Counter[str]] = defaultdict(Counter)
         for kind, code, text, count in self._conn.execute(ERRORS, self._values):
             groups[str(kind), str(code), fingerprint(str(text))][str(text)] += int(str(count))
         found = [
             # of texts that are equally frequent always the same one: it is compared, and shown
-            TopError(kind, code, min(texts, key=lambda t: (-texts[t], t)), texts.total())
+            ErrorGroup(kind, code, min(texts, key=lambda t: (-texts[t], t)), texts.total())
             for (kind, code, _), texts in groups.items()
         ]
         return sorted(found, key=lambda e: -e.count)[:n]

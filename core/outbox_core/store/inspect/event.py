@@ -29,7 +29,7 @@ DELIVERIES = """
      ORDER BY r.name
 """
 
-AUDIT = """
+READ_AUDIT = """
     SELECT a.id, a.at, a.actor, a.db_user, a.action, a.relay, a.event_id, a.seq, a.reason,
            a.before, a.after
       FROM outbox.audit a
@@ -54,7 +54,7 @@ def audit(
     conn: Connection, event_id: UUID | None, limit: int, before_id: int | None = None
 ) -> list[Row]:
     """What was done by hand, newest first."""
-    return fetch(conn, AUDIT, {"event_id": event_id, "before_id": before_id, "limit": limit})
+    return fetch(conn, READ_AUDIT, {"event_id": event_id, "before_id": before_id, "limit": limit})
 
 
 # The state is looked up per relay, because deliveries are found by (relay, seq) only.

@@ -104,12 +104,12 @@ FROM_STATES = sql.SQL("""
      {unmatched}
      ORDER BY seq {direction} LIMIT %(rows)s
 """)
-BRANCH = sql.SQL("""(
+STATE_BRANCH = sql.SQL("""(
     SELECT d.seq FROM outbox.delivery d {event}
      WHERE d.relay_id = r.id AND {state} AND {where}
      ORDER BY d.seq {direction} LIMIT %(rows)s)
 """)
-LANES = sql.SQL("""(
+IN_LINE_BRANCH = sql.SQL("""(
     SELECT d.seq
       FROM generate_series(CASE r.ordering WHEN 'Key' THEN 0 ELSE -1 END,
                            CASE r.ordering WHEN 'Key' THEN 63 ELSE -1 END) AS own (lane),
@@ -119,7 +119,7 @@ LANES = sql.SQL("""(
                      ORDER BY d.seq {direction} LIMIT %(rows)s) d
      ORDER BY d.seq {direction} LIMIT %(rows)s)
 """)
-UNMATCHED = sql.SQL("""
+UNMATCHED_ROWS = sql.SQL("""
     UNION ALL (
     SELECT {columns}
       FROM outbox.unmatched u JOIN outbox.event e ON e.seq = u.seq
@@ -205,7 +205,7 @@ def compose(conn: Connection, wanted: Filter, page: Page) -> tuple[sql.Composed,
         how["unmatched"] = sql.SQL("")
         if State.PENDING in states and wanted.relay is None and not on_delivery:
             where = both([*on_event, *within(bounds, "u")])
-            how["unmatched"] = UNMATCHED.format(
+            how["unmatched"] = UNMATCHED_ROWS.format(
                 columns=COLUMNS, where=where, direction=how["direction"]
             )
         return FROM_STATES.format(**how), values
@@ -247,10 +247,10 @@ def branches_of(
     states: tuple[State, ...], how: dict[str, sql.Composable]
 ) -> Iterator[sql.Composable]:
     if State.PENDING in states:
-        yield LANES.format(**how)
+        yield IN_LINE_BRANCH.format(**how)
     for state in dict.fromkeys(states):
         for condition in STATES[state]:
-            yield BRANCH.format(**how, state=sql.SQL(condition))
+            yield STATE_BRANCH.format(**how, state=sql.SQL(condition))
 
 
 def both(conditions: list[sql.Composable]) -> sql.Composed:
