@@ -89,7 +89,7 @@ def test_a_large_backlog_is_estimated_within_a_fifth_and_by_index(
         low, high = (0, 63) if ordering == "Key" else (-1, -1)
         values = {
             "relay": relay, "floor": 0, "low": low, "high": high,
-            "cap": module.CAP, "sample": module.SAMPLE, "head": 10,
+            "cap": module.MOST_COUNTED_ROWS, "sample": module.SAMPLED_ROWS, "head": 10,
         }  # fmt: skip
         for statement in (
             module.ESTIMATE.format(kind=module.IN_LINE.where),

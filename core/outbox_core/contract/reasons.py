@@ -15,8 +15,8 @@ from outbox_core.contract.report import ReportPart
 from outbox_core.errors import OutboxError
 from outbox_core.model.attempt import without_secrets
 
-LONGEST = 1000
-"""Characters of a message: Kubernetes keeps 4096 bytes of a termination message, and cuts after."""
+LONGEST_MESSAGE_CHARS = 1000
+"""Kubernetes keeps 4096 bytes of a termination message, and cuts after."""
 
 
 class ProcessReason(StrEnum):
@@ -113,7 +113,9 @@ class LastWords(ReportPart):
     def about(cls, error: OutboxError) -> "LastWords":
         """Bounded, and without anything that looks like a credential."""
         text = "; ".join(line.strip() for line in without_secrets(str(error)).splitlines())
-        cut = text if len(text) <= LONGEST else text[: LONGEST - 1] + "…"
+        cut = (
+            text if len(text) <= LONGEST_MESSAGE_CHARS else text[: LONGEST_MESSAGE_CHARS - 1] + "…"
+        )
         return cls(reason=reason_of(error), message=cut)
 
     @classmethod

@@ -15,7 +15,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field, ValidationError, model_validator
 
-from outbox_core.contract.reasons import LONGEST
+from outbox_core.contract.reasons import LONGEST_MESSAGE_CHARS
 from outbox_core.contract.report import ReportPart
 from outbox_core.contract.selection import Selection
 from outbox_core.contract.settings import Http, Log, StoreSettings, explain
@@ -171,7 +171,9 @@ class ReplayReport(ReportPart):
             elif shown is not None:
                 changes = {"preview": None}
             elif words.message:
-                changes = {"message": words.message[: min(LONGEST, len(words.message) - 100)]}
+                changes = {
+                    "message": words.message[: min(LONGEST_MESSAGE_CHARS, len(words.message) - 100)]
+                }
             else:
                 break
             words = words.model_copy(update=changes)

@@ -19,13 +19,13 @@ from outbox_core.contract.values import Duration, SecretRef, Settings, format_du
 from outbox_core.errors import SettingsError
 from outbox_core.model.retry import Override, Retry
 
-Seconds = timedelta(seconds=1)
+ONE_SECOND = timedelta(seconds=1)
 
 
 class StoreTimeouts(Settings):
-    connect_timeout: Annotated[Duration, Field(ge=Seconds)] = timedelta(seconds=10)
+    connect_timeout: Annotated[Duration, Field(ge=ONE_SECOND)] = timedelta(seconds=10)
     """How long to wait for a connection before the store counts as away, and is tried again."""
-    statement_timeout: Annotated[Duration, Field(ge=Seconds)] = timedelta(seconds=30)
+    statement_timeout: Annotated[Duration, Field(ge=ONE_SECOND)] = timedelta(seconds=30)
     """Above any healthy statement's time. At most half the lease is used, so that a statement that
     hangs is given up while the claims are still ours."""
 
@@ -75,7 +75,7 @@ class KafkaProducer(Settings):
     CloudEvents: the payload as it is, the event's fields as ce_* headers (binary mode)."""
     source: Annotated[str, Field(min_length=1)] = "/outbox"
     """The CloudEvents source: which system the events come from."""
-    delivery_timeout: Annotated[Duration, Field(ge=Seconds)] = timedelta(seconds=30)
+    delivery_timeout: Annotated[Duration, Field(ge=ONE_SECOND)] = timedelta(seconds=30)
     """How long the client tries to deliver one message; what it resends meanwhile is one attempt.
     Below the lease, or a late acknowledgement finds the event claimed by another relay."""
     linger: Annotated[Duration, Field(le=timedelta(seconds=1))] = timedelta(milliseconds=0)
@@ -136,7 +136,7 @@ class RetryPolicy(Settings):
     jitter: Annotated[float, Field(ge=0, le=1)] = 0.2
     """Each delay is up to this share longer or shorter, so that what failed together does not
     come back together."""
-    max_age: Annotated[Duration, Field(ge=Seconds)] | None = None
+    max_age: Annotated[Duration, Field(ge=ONE_SECOND)] | None = None
     """Events older than this are declared dead instead of published late; what a person brings back
     is as old as that. Default: never; an outage of any length then sends nothing to DEAD."""
     max_crashes: Annotated[int, Field(ge=1)] = 3
@@ -210,7 +210,7 @@ class Behaviour(Settings):
     workers: Annotated[int, Field(ge=1, le=16)] = 2
     """Claims in flight per process: while one waits for the broker, another talks to the
     database. More than two only help where the broker is far away."""
-    lease: Annotated[Duration, Field(ge=Seconds)] = timedelta(seconds=60)
+    lease: Annotated[Duration, Field(ge=ONE_SECOND)] = timedelta(seconds=60)
     """How long a claim is ours unless renewed. Above the publisher's timeout, or a late
     acknowledgement finds the event published by another relay. It is also how long the events
     of a relay that died wait."""
@@ -223,7 +223,7 @@ class Behaviour(Settings):
     """How often, and after which pauses, a failed event is tried again."""
     polling: Polling = Polling()
     """How often the database is asked for new events."""
-    drain_timeout: Annotated[Duration, Field(ge=Seconds)] | None = None
+    drain_timeout: Annotated[Duration, Field(ge=ONE_SECOND)] | None = None
     """After SIGTERM: how long what is in flight may take. Default: 5 s more than the publisher's
     deliveryTimeout; less than that timeout is refused, because what is cut off is sent twice."""
     log: Log = Log()
@@ -309,7 +309,7 @@ def load_relay(path: Path) -> RelaySettings:
         raise SettingsError(f"{path}:\n{explain(error)}") from error
 
 
-UNKNOWN = "unknown field: remove it or correct its name; a newer version may know it"
+UNKNOWN_FIELD = "unknown field: remove it or correct its name; a newer version may know it"
 
 
 def explain(error: ValidationError) -> str:
@@ -322,4 +322,4 @@ def explain(error: ValidationError) -> str:
 
 
 def explain_one(kind: str, message: str) -> str:
-    return UNKNOWN if kind == "extra_forbidden" else message.removeprefix("Value error, ")
+    return UNKNOWN_FIELD if kind == "extra_forbidden" else message.removeprefix("Value error, ")

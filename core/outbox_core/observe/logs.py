@@ -8,12 +8,18 @@ from datetime import UTC, datetime
 from outbox_core.contract.settings import Log
 from outbox_core.model.attempt import without_secrets
 
-STANDARD = frozenset(vars(logging.LogRecord("", 0, "", 0, "", None, None))) | {"message", "asctime"}
+STANDARD_ATTRIBUTES = {
+    *vars(logging.LogRecord("", 0, "", 0, "", None, None)),
+    *("message", "asctime"),
+}
+"""Of every record: the others were given as `extra`."""
+MOST_LOGGED_IDS = 20
+"""Of events, in one line."""
 
 
 def extra_fields(record: logging.LogRecord) -> dict[str, object]:
     """What was given as `extra`."""
-    return {k: redacted(v) for k, v in vars(record).items() if k not in STANDARD}
+    return {k: redacted(v) for k, v in vars(record).items() if k not in STANDARD_ATTRIBUTES}
 
 
 def redacted(value: object) -> object:

@@ -21,10 +21,10 @@ from outbox_core.observe.health import Health
 
 log = logging.getLogger("outbox.http")
 
-LOST_AFTER = 60.0
-"""Seconds; above every timeout after which a connection is tried again."""
-ANSWER_WITHIN = 0.5
-"""Seconds; below every probe's timeout."""
+LOST_AFTER_SECONDS = 60.0
+"""Above every timeout after which a connection is tried again."""
+ANSWER_WITHIN_SECONDS = 0.5
+"""Below every probe's timeout."""
 
 HttpAnswer = tuple[int, str, bytes]
 R = TypeVar("R", bound=ReportPart)
@@ -105,7 +105,7 @@ class Server(Generic[R]):
         """Alive, whatever stands in the way: who waits for a store or a broker is not cured by a
         restart. But who has not got through to the store for so long, while a report that is made
         now does, has lost its way, and a new process will find it."""
-        lost = self._health.lasting(ProcessReason.STORE_UNREACHABLE, LOST_AFTER)
+        lost = self._health.lasting(ProcessReason.STORE_UNREACHABLE, LOST_AFTER_SECONDS)
         if lost and self._store_answers():
             text = "".join(f"lost: {k}: {v}\n" for k, v in lost.items())
             return 503, "text/plain", text.encode()
@@ -116,7 +116,7 @@ class Server(Generic[R]):
         if self._asking is None or not self._asking.is_alive():
             self._asking = threading.Thread(target=self._report, name="ask", daemon=True)
             self._asking.start()
-        self._asking.join(ANSWER_WITHIN)
+        self._asking.join(ANSWER_WITHIN_SECONDS)
         return not self._asking.is_alive() and "status" not in self._health.troubles
 
     def _readyz(self) -> HttpAnswer:

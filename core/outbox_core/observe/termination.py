@@ -7,12 +7,12 @@ can say why it failed without reading logs. Called by `cli.last_words`, and by a
 
 import os
 
-PATH = "/dev/termination-log"
+DEFAULT_PATH = "/dev/termination-log"
 
 
 def leave(message: str) -> None:
     """As one line, where there is such a file; elsewhere nobody waits for it."""
-    path = os.environ.get("OUTBOX_TERMINATION_LOG") or PATH
+    path = os.environ.get("OUTBOX_TERMINATION_LOG") or DEFAULT_PATH
     try:
         file = os.open(path, os.O_WRONLY | os.O_TRUNC)  # never made: it is the kubelet's
     except OSError:

@@ -14,7 +14,7 @@ from outbox_core.store.doctor.findings import Finding, judge
 from outbox_relay.cli.options import Source, as_duration, output_option, with_source
 from outbox_relay.cli.output import print_json, printable
 
-PAUSE = 1.0
+RETRY_PAUSE_SECONDS = 1.0
 
 
 @click.command()
@@ -37,7 +37,7 @@ def check(ctx: click.Context, source: Source, wait: timedelta, output: str) -> N
     deadline = time.monotonic() + wait.total_seconds()
     findings = run_checks(source)
     while any(f.level == "fail" for f in findings) and time.monotonic() < deadline:
-        time.sleep(PAUSE)
+        time.sleep(RETRY_PAUSE_SECONDS)
         findings = run_checks(source)
     passed = all(f.level != "fail" for f in findings)
     if output == "json":

@@ -35,8 +35,8 @@ from outbox_relay.cli.output import (
 )
 
 TimeOrAge = datetime | timedelta | None
-SHOWN = 2000
-"""Characters of a payload that the table shows unless --full."""
+PAYLOAD_SHOWN_CHARS = 2000
+"""Of a payload, in the table, unless --full."""
 
 
 def error_cell(error: dict[str, Any] | None, width: int = 60) -> str:
@@ -221,8 +221,8 @@ def print_event(event: Row, payload: bytes, how: str, full: bool, now: datetime)
         return
     text = payload_text(payload, how)
     click.echo(f"\npayload ({event['payload_bytes']} bytes):")
-    click.echo(text if full else text[:SHOWN])
-    if not full and (len(text) > SHOWN or len(payload) < event["payload_bytes"]):
+    click.echo(text if full else text[:PAYLOAD_SHOWN_CHARS])
+    if not full and (len(text) > PAYLOAD_SHOWN_CHARS or len(payload) < event["payload_bytes"]):
         note("the payload is cut here: --full shows all of it")
 
 

@@ -9,7 +9,7 @@ from outbox_relay.cli.intervene import default_actor, not_blank
 from outbox_relay.cli.options import Source, as_duration, output_option, with_source
 from outbox_relay.cli.output import note, print_json
 
-SAID_EVERY = 1_000_000
+NOTE_EVERY_EVENTS = 1_000_000
 
 
 @click.command()
@@ -83,5 +83,5 @@ class DroppedSoFar:
 
     def dropped(self, count: int) -> None:
         before, self._total = self._total, self._total + count
-        if before // SAID_EVERY != self._total // SAID_EVERY:
+        if before // NOTE_EVERY_EVENTS != self._total // NOTE_EVERY_EVENTS:
             note(f"{self._total} dropped so far")

@@ -8,7 +8,7 @@ import click
 from outbox_core.model.lifecycle import State
 from outbox_core.store.inspect import counts as count
 from outbox_core.store.inspect import trouble
-from outbox_core.store.inspect.backlog import CAP
+from outbox_core.store.inspect.backlog import MOST_COUNTED_ROWS
 from outbox_core.store.inspect.listing import Filter, Page, select
 from outbox_core.store.reading import Row, clock
 from outbox_relay.cli.inspect import error_cell, print_listing
@@ -90,7 +90,7 @@ def dead(
         note("nothing is dead")
         return
     if not complete:
-        note(f"only the newest {trouble.MOST} were looked at")
+        note(f"only the newest {trouble.MOST_DEAD_READ} were looked at")
     note(HINT)
 
 
@@ -113,7 +113,7 @@ FAILING_COLUMNS: Columns = {
 BLOCKED_COLUMNS: Columns = {
     "RELAY": lambda r: r["relay"],
     "KEY": lambda r: r["ordering_key"],
-    "WAITING": lambda r: capped(r["waiting"], trouble.BEHIND),
+    "WAITING": lambda r: capped(r["waiting"], trouble.MOST_COUNTED_BEHIND),
     "DEAD EVENT": lambda r: r["event_id"],
     "TYPE": lambda r: r["event_type"],
     "ERROR": lambda r: error_cell(r["last_error"]),
@@ -198,7 +198,9 @@ def counts(source: Source, exact: bool, timeout: float, output: str) -> None:
         return
 
     def number(state: str) -> Callable[[Row], str]:
-        return lambda r: ("~" if r["approximate"] and r[state] >= CAP else "") + str(r[state])
+        return lambda r: (
+            ("~" if r["approximate"] and r[state] >= MOST_COUNTED_ROWS else "") + str(r[state])
+        )
 
     columns: Columns = {
         "RELAY": lambda r: r["relay"],

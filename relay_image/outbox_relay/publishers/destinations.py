@@ -16,8 +16,8 @@ from outbox_relay.publishers.parking import Parked, Parking, Trial, Wait
 
 log = logging.getLogger("outbox.relay")
 
-TRIAL = 20
-"""Events that go first when a pause is over."""
+TRIAL_EVENTS = 20
+"""So many go first when a pause is over."""
 
 WHY_PARKED = "its destination takes nothing now"
 
@@ -58,7 +58,7 @@ class Destinations:
                 continue
             if name not in admitted:
                 admitted[name] = self._parking.admit(name)
-                room[name] = TRIAL
+                room[name] = TRIAL_EVENTS
             match admitted[name]:
                 case None:
                     healthy.append(index)

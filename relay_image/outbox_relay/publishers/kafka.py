@@ -38,7 +38,8 @@ from outbox_relay.publishers.parking import Parked
 log = logging.getLogger(__name__)
 
 SMALLEST_BATCH_BYTES = 256
-MANY = 50
+MANY_EVENTS = 50
+"""In one call: from here on they are gathered into large requests."""
 LINGER_FOR_MANY_MS = 20
 """Without it the first messages of a batch leave while the others are still being handed over:
 measured, a request for every few messages, and four times the CPU in relay and broker."""
@@ -81,7 +82,7 @@ class KafkaPublisher:
         waited = self._timeout if patience is None else min(self._timeout, patience)
         until = time.monotonic() + waited
         try:
-            sender = self._take(many=len(batch) >= MANY)
+            sender = self._take(many=len(batch) >= MANY_EVENTS)
         except OutboxError as error:
             return [Refused(Error.of(ErrorClass.OUTAGE, "NO_CLIENT", str(error)))] * len(batch)
         if sender is None:

@@ -22,7 +22,7 @@ from outbox_relay.publishers.kafka_errors import LETS_NOBODY_IN
 
 log = logging.getLogger(__name__)
 
-PATIENCE = 5.0
+REQUEST_TIMEOUT_SECONDS = 5.0
 
 CheckResult = tuple[Literal["ok", "warn", "fail"], str]
 
@@ -34,7 +34,7 @@ def ask_cluster(settings: KafkaSettings) -> int:
     admin = make_client(AdminClient, _for_admin(config), secrets, trouble)
     try:
         # A new connection each time: it also shows whether we would be let in now.
-        return len(admin.describe_cluster(request_timeout=PATIENCE).result().nodes)
+        return len(admin.describe_cluster(request_timeout=REQUEST_TIMEOUT_SECONDS).result().nodes)
     except KafkaException as error:
         admin.poll(0)  # the reason comes here; the request itself only timed out
         refused = trouble.last is not None and trouble.last.code() in LETS_NOBODY_IN
@@ -57,7 +57,9 @@ def check_kafka(settings: KafkaSettings, topics: Sequence[str]) -> list[CheckRes
     ]
     if not topics:
         return findings
-    described = admin.describe_topics(TopicCollection(list(topics)), request_timeout=PATIENCE)
+    described = admin.describe_topics(
+        TopicCollection(list(topics)), request_timeout=REQUEST_TIMEOUT_SECONDS
+    )
     for name, future in described.items():
         try:
             description = future.result()
@@ -134,7 +136,7 @@ def _about_absent(admin: AdminClient, name: str, error: KafkaError) -> CheckResu
 
 def _creates_topics(admin: AdminClient) -> bool:
     """False also where we may not ask: then nobody should count on it."""
-    cluster = admin.describe_cluster(request_timeout=PATIENCE).result()
+    cluster = admin.describe_cluster(request_timeout=REQUEST_TIMEOUT_SECONDS).result()
     config = _config(admin, "broker", str(cluster.nodes[0].id)) if cluster.nodes else None
     return (config or {}).get("auto.create.topics.enable") == "true"
 
@@ -142,7 +144,9 @@ def _creates_topics(admin: AdminClient) -> bool:
 def _config(admin: AdminClient, kind: str, name: str) -> dict[str, str] | None:
     resource = ConfigResource(kind, name)
     with suppress(KafkaException):
-        entries = admin.describe_configs([resource], request_timeout=PATIENCE)[resource].result()
+        entries = admin.describe_configs([resource], request_timeout=REQUEST_TIMEOUT_SECONDS)[
+            resource
+        ].result()
         return {entry.name: entry.value for entry in entries.values()}
     return None
 

@@ -125,7 +125,7 @@ class Trouble:
     alone explains nothing.
     """
 
-    REPEAT_AFTER = 60.0
+    REPEAT_AFTER_SECONDS = 60.0
     DIGITS = re.compile(r"\d+")
 
     def __init__(self, logger: logging.Logger, secrets: Credentials) -> None:
@@ -139,7 +139,7 @@ class Trouble:
         line = self._secrets.hide(text % args)
         shape = self.DIGITS.sub("#", line)  # ports and durations make the same line look new
         now = time.monotonic()
-        if now - self._said.get(shape, -self.REPEAT_AFTER) < self.REPEAT_AFTER:
+        if now - self._said.get(shape, -self.REPEAT_AFTER_SECONDS) < self.REPEAT_AFTER_SECONDS:
             return
         if len(self._said) > 1000:
             self._said.clear()

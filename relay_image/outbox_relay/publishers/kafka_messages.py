@@ -26,12 +26,12 @@ from outbox_core.model.event import Claim
 KafkaHeader = tuple[str, str | bytes | None]
 KafkaHeaders = list[KafkaHeader]
 
-FIELDS: Final = ("event_type", "aggregate_type", "tenant_id")
+TEMPLATE_FIELDS: Final = ("event_type", "aggregate_type", "tenant_id")
 EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
-LEGAL: Final = re.compile(r"[a-zA-Z0-9._-]*")
-LONGEST: Final = 249
-CACHED: Final = 10_000
-"""Topics remembered; a template over tenants may know more, and then starts over."""
+LEGAL_TOPIC_CHARS: Final = re.compile(r"[a-zA-Z0-9._-]*")
+LONGEST_TOPIC_CHARS: Final = 249
+CACHED_TOPICS: Final = 10_000
+"""A template over tenants may have more, and then starts over."""
 
 
 class TopicTemplate:
@@ -41,14 +41,16 @@ class TopicTemplate:
         self._template = template
         self._fields = parse_template(template)
         # attrgetter needs a name; a template without fields may remember its topic by anything.
-        self._value_of: Callable[[Claim], object] = attrgetter(*(self._fields or FIELDS[:1]))
+        self._value_of: Callable[[Claim], object] = attrgetter(
+            *(self._fields or TEMPLATE_FIELDS[:1])
+        )
         self._known: dict[object, str | Refused] = {}
 
     def __call__(self, claim: Claim) -> str | Refused:
         value = self._value_of(claim)
         topic = self._known.get(value)
         if topic is None:
-            if len(self._known) >= CACHED:
+            if len(self._known) >= CACHED_TOPICS:
                 self._known.clear()
             topic = self._known[value] = self.fill({f: getattr(claim, f) for f in self._fields})
         return topic
@@ -59,30 +61,35 @@ class TopicTemplate:
                 "NO_TOPIC", f"the topic is {self._template}, and it has no {', '.join(missing)}"
             )
         topic = self._template.format_map(values)
-        if topic in (".", "..") or len(topic) > LONGEST or not LEGAL.fullmatch(topic):
+        if (
+            topic in (".", "..")
+            or len(topic) > LONGEST_TOPIC_CHARS
+            or not LEGAL_TOPIC_CHARS.fullmatch(topic)
+        ):
             return _refused(
                 "INVALID_TOPIC",
-                f"{topic!r} is no topic name: 1 to {LONGEST} of a-z, A-Z, 0-9, '.', '_', '-'",
+                f"{topic!r} is no topic name: 1 to {LONGEST_TOPIC_CHARS} of a-z, A-Z, 0-9, "
+                "'.', '_', '-'",
             )
         return topic
 
 
 def parse_template(template: str) -> tuple[str, ...]:
     """The fields it uses, each once."""
-    allowed = ", ".join(f"{{{field}}}" for field in FIELDS)
+    allowed = ", ".join(f"{{{field}}}" for field in TEMPLATE_FIELDS)
     try:
         parts = list(Formatter().parse(template))
     except ValueError as error:
         raise SettingsError(f"kafka.topic {template!r}: {error}; fields are {allowed}") from None
     fields: dict[str, None] = {}
     for literal, field, spec, conversion in parts:
-        if not LEGAL.fullmatch(literal):
+        if not LEGAL_TOPIC_CHARS.fullmatch(literal):
             raise SettingsError(
                 f"kafka.topic {template!r}: {literal!r} cannot be part of a topic name"
             )
         if field is None:
             continue
-        if field not in FIELDS or spec or conversion:
+        if field not in TEMPLATE_FIELDS or spec or conversion:
             raise SettingsError(
                 f"kafka.topic {template!r}: no field {{{field}}}; fields are {allowed}"
             )

@@ -23,16 +23,16 @@ from outbox_relay.publishers.kafka_messages import KafkaHeaders
 
 log = logging.getLogger(__name__)
 
-GLANCE = 0.1
-"""Longest wait before we look whether the producer has failed or we are to stop."""
-SETTLE = 2.0
-"""After a fatal error, how long what is already on its way may still be acknowledged."""
-CONNECT = 1.0
+LONGEST_POLL_SECONDS = 0.1
+"""Between two checks whether the producer has failed or we are to stop."""
+SETTLE_SECONDS = 2.0
+"""After a fatal error: as long may what is already on its way still be acknowledged."""
+CONNECT_SECONDS = 1.0
 """A message handed over before the first connection waits half a second for a producer id; one
 that comes after it, a twentieth."""
-PROVEN_FOR = 3600.0
+PROVEN_FOR_SECONDS = 3600.0
 """Brokers forget a producer's sequence in a partition after a day without messages."""
-PROVEN_AT_MOST = 20_000
+MOST_PROVEN_ROUTES = 20_000
 
 STORED_NOWHERE = Refused(
     Error.of(ErrorClass.OUTAGE, "NO_OFFSET", "Kafka took it for a duplicate and stored it nowhere")
@@ -147,7 +147,7 @@ class Sender:
         already on their way behind it are accepted, gapless guarantee or not.
         """
         now = time.monotonic()
-        if now - self._proven_since > PROVEN_FOR or len(self._proven) > PROVEN_AT_MOST:
+        if now - self._proven_since > PROVEN_FOR_SECONDS or len(self._proven) > MOST_PROVEN_ROUTES:
             self._proven.clear()
             self._proven_since = now
         return self._proven
@@ -192,7 +192,7 @@ class Sender:
         if self._connected:
             return
         try:
-            self._producer.cluster_id(max(0.0, min(CONNECT, until - time.monotonic())))
+            self._producer.cluster_id(max(0.0, min(CONNECT_SECONDS, until - time.monotonic())))
         except KafkaException as error:
             log.debug("not connected yet: %s", error)
         else:
@@ -226,9 +226,9 @@ class Sender:
     def _collect(self, until: float) -> None:
         producer = self._producer
         while len(producer) and self._may_wait(until):
-            self._poll(min(GLANCE, max(0.0, until - time.monotonic())))
+            self._poll(min(LONGEST_POLL_SECONDS, max(0.0, until - time.monotonic())))
         if self.fatal is not None:
-            settled = min(until, time.monotonic() + SETTLE)
+            settled = min(until, time.monotonic() + SETTLE_SECONDS)
             while len(producer) and time.monotonic() < settled:
                 # Again and again: what the broker refuses behind the gap goes back to the queue.
                 producer.purge(in_flight=False)

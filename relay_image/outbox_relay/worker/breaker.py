@@ -14,10 +14,10 @@ from enum import StrEnum
 from outbox_core.contract.reasons import ProcessReason
 from outbox_core.model.attempt import Acked, ErrorClass, Outcome, Refused
 
-TRIAL = 20
-"""Events in the batch that goes first."""
-LONGEST_PROBE = 30.0
-"""Seconds after which nobody waits for another's probe any more."""
+TRIAL_BATCH_EVENTS = 20
+"""In the batch that goes first."""
+LONGEST_PROBE_SECONDS = 30.0
+"""After that nobody waits for another's probe any more."""
 
 
 class BreakerState(StrEnum):
@@ -58,7 +58,7 @@ class Breaker:
                 return limit
             if self._state is BreakerState.TRIAL and not self._trying:
                 self._trying = True
-                return min(limit, TRIAL)
+                return min(limit, TRIAL_BATCH_EVENTS)
             return 0
 
     def doubts(self, outcomes: Sequence[Outcome]) -> bool:
@@ -72,7 +72,7 @@ class Breaker:
             if not self._in_doubt:
                 self._in_doubt = True
                 return True
-            self._answered.wait_for(lambda: not self._in_doubt, LONGEST_PROBE)
+            self._answered.wait_for(lambda: not self._in_doubt, LONGEST_PROBE_SECONDS)
             return False
 
     def next_probe(self) -> float | None:

@@ -18,7 +18,7 @@ from outbox_relay.worker.reporting import Reporter
 
 log = logging.getLogger("outbox.relay")
 
-WATCH_EVERY = 5.0
+WATCH_EVERY_SECONDS = 5.0
 """Readiness is about the store, and nobody else in the process would notice that it is away."""
 
 
@@ -55,5 +55,5 @@ def watch(context: Context, reporter: Reporter) -> None:
     context.metrics.paused.set(1)
     while not context.stopping.is_set():
         reporter.report()
-        context.stopping.wait(WATCH_EVERY)
+        context.stopping.wait(WATCH_EVERY_SECONDS)
     log.info("stopped", extra={"event": "stopped"})

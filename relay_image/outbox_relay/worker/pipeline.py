@@ -19,6 +19,7 @@ from outbox_core.model.event import Claim
 from outbox_core.model.lifecycle import State
 from outbox_core.model.ordering import BEHIND, KeyOrder, with_holds
 from outbox_core.model.retry import judge
+from outbox_core.observe.logs import MOST_LOGGED_IDS
 from outbox_core.store.connection import Connection
 from outbox_core.store.deliveries import Deliveries, Finished, Turn, Wanted
 from outbox_core.store.lanes import Lanes
@@ -29,8 +30,6 @@ from outbox_relay.worker.polling import Pace, Share
 from outbox_relay.worker.watermark import Watermark
 
 log = logging.getLogger("outbox.relay")
-
-LOGGED_IDS = 20
 
 
 class Doubt(NamedTuple):
@@ -167,7 +166,7 @@ class Worker:
                 log.warning(
                     "%d claims were taken over before we finalised them: they may go out twice",
                     len(turn.lost),
-                    extra={"event": "lost", "seqs": turn.lost[:LOGGED_IDS]},
+                    extra={"event": "lost", "seqs": turn.lost[:MOST_LOGGED_IDS]},
                 )
         context.health.well("store")
         if turn.claims:
@@ -216,7 +215,7 @@ class Worker:
                 extra={
                     "event": "dead",
                     "error_class": "expired",
-                    "event_ids": dead[:LOGGED_IDS],
+                    "event_ids": dead[:MOST_LOGGED_IDS],
                 },
             )
 
@@ -314,8 +313,8 @@ class Worker:
                     "event": "dead" if state is State.DEAD else "retry",
                     "error_class": kind,
                     "error_code": code,
-                    "event_ids": [c.event_id for c in claims[:LOGGED_IDS]],
-                    "traceparents": [t for c in claims[:LOGGED_IDS] if (t := c.traceparent)],
+                    "event_ids": [c.event_id for c in claims[:MOST_LOGGED_IDS]],
+                    "traceparents": [t for c in claims[:MOST_LOGGED_IDS] if (t := c.traceparent)],
                 },
             )
         if context.ordered:

@@ -18,7 +18,7 @@ tenth of a second, what comes after half a minute for three."""
 
 TRICKLE_SHARE = 0.1
 """Of a full batch. A round costs the database about the same for one event as for fifty."""
-LONGEST_BREATH = 0.05
+LONGEST_BREATH_SECONDS = 0.05
 """Whatever `shortest` is: what was just published is written down with the next look only."""
 
 
@@ -41,7 +41,7 @@ class Pace:
     def breath(self, found: int, limit: int) -> float:
         """While events trickle in, a round that waits a moment serves more of them; where more
         than a trickle waits, a pause would only cost speed."""
-        return min(self._shortest, LONGEST_BREATH) if found < limit * TRICKLE_SHARE else 0.0
+        return min(self._shortest, LONGEST_BREATH_SECONDS) if found < limit * TRICKLE_SHARE else 0.0
 
 
 class Share(NamedTuple):

@@ -16,6 +16,7 @@ from outbox_core.model.event import Claim
 from outbox_core.model.lifecycle import State
 from outbox_core.model.ordering import with_holds
 from outbox_core.model.retry import Retry, judge_crash
+from outbox_core.observe.logs import MOST_LOGGED_IDS
 from outbox_core.store.connection import Connection, connect, end_frozen, translated
 from outbox_core.store.deliveries import Deliveries
 from outbox_core.store.lanes import Lanes
@@ -24,8 +25,7 @@ from outbox_core.store.relays import relay_id
 
 log = logging.getLogger("outbox.reaper")
 
-CHUNK = 1000
-LOGGED_IDS = 20
+CHUNK_CLAIMS = 1000
 
 
 class ReapReport(NamedTuple):
@@ -57,9 +57,9 @@ class Reaper:
         total = self._take_over()  # also where nobody orders: those who did may have left lanes
         while True:
             with translated(), self._conn.transaction():
-                chunk = self._take_back(self._deliveries.overdue(CHUNK))
+                chunk = self._take_back(self._deliveries.overdue(CHUNK_CLAIMS))
             total += chunk
-            if chunk.reaped < CHUNK:
+            if chunk.reaped < CHUNK_CLAIMS:
                 return total
 
     def _take_over(self) -> ReapReport:
@@ -97,8 +97,8 @@ class Reaper:
                 dead,
                 extra={
                     "event": "reaped",
-                    "event_ids": [c.event_id for c in claims[:LOGGED_IDS]],
-                    "dead_event_ids": guilty[:LOGGED_IDS],
+                    "event_ids": [c.event_id for c in claims[:MOST_LOGGED_IDS]],
+                    "dead_event_ids": guilty[:MOST_LOGGED_IDS],
                 },
             )
         return ReapReport(len(claims), dead)

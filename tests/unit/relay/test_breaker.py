@@ -15,7 +15,7 @@ from outbox_core.model.attempt import Acked, Error, ErrorClass, Refused, Unsent
 from outbox_core.model.retry import Retry
 from outbox_core.observe.health import Health
 from outbox_core.observe.metrics import RelayMetrics
-from outbox_relay.worker.breaker import TRIAL, Breaker, BreakerState
+from outbox_relay.worker.breaker import TRIAL_BATCH_EVENTS, Breaker, BreakerState
 from outbox_relay.worker.context import Context
 from outbox_relay.worker.keeper import Keeper
 from outbox_relay.worker.pipeline import Worker
@@ -166,7 +166,7 @@ def test_a_probe_that_is_overdue_is_due_now(opened: Breaker, clock: Clock) -> No
 
 def test_after_a_good_probe_one_small_batch_goes_first(on_trial: Breaker) -> None:
     assert on_trial.next_probe() is None
-    assert on_trial.allowance(2000) == TRIAL
+    assert on_trial.allowance(2000) == TRIAL_BATCH_EVENTS
     assert on_trial.allowance(2000) == 0
 
 
@@ -215,13 +215,13 @@ def test_a_trial_that_fails_while_the_broker_answers_ends_the_outage(on_trial: B
 def test_a_trial_that_found_nothing_to_send_is_made_again(on_trial: Breaker) -> None:
     on_trial.allowance(2000)
     on_trial.found_nothing()
-    assert on_trial.allowance(2000) == TRIAL
+    assert on_trial.allowance(2000) == TRIAL_BATCH_EVENTS
 
 
 def test_a_trial_in_which_nothing_was_tried_is_made_again(on_trial: Breaker) -> None:
     on_trial.allowance(2000)
     assert not on_trial.saw([UNSENT])
-    assert on_trial.allowance(2000) == TRIAL
+    assert on_trial.allowance(2000) == TRIAL_BATCH_EVENTS
 
 
 def test_after_success_the_next_outage_is_probed_soon_again(opened: Breaker, clock: Clock) -> None:
@@ -261,7 +261,7 @@ def test_a_trial_that_the_store_prevented_is_made_again(
 ) -> None:
     with pytest.raises(StoreUnavailable):
         worker_without_store._cycle()
-    assert on_trial.allowance(2000) == TRIAL
+    assert on_trial.allowance(2000) == TRIAL_BATCH_EVENTS
 
 
 def test_a_breaker_that_another_worker_closes_just_now_leaves_no_trouble(

@@ -18,7 +18,7 @@ from outbox_core.model.lifecycle import TRANSITIONS, Hold
 from outbox_core.observe.metrics import RelayMetrics
 from outbox_core.store.lanes import LANES
 from outbox_relay.cli.main import SECTIONS
-from outbox_relay.worker.breaker import TRIAL
+from outbox_relay.worker.breaker import TRIAL_BATCH_EVENTS
 
 ROOT = Path(__file__).resolve().parents[3]
 DOCS = ROOT / "docs"
@@ -120,7 +120,7 @@ def test_the_numbers_in_the_texts_are_those_of_the_code() -> None:
     assert f"`lease` ({settings.lease / timedelta(seconds=1):g} s)" in section(
         "docs/delivery.md", "Leases and fencing"
     )
-    assert f"a batch of {TRIAL} events" in section(
+    assert f"a batch of {TRIAL_BATCH_EVENTS} events" in section(
         "docs/delivery.md", "Outages: the circuit breaker"
     )
 

@@ -16,7 +16,7 @@ from outbox_core.model.attempt import Acked, Error, ErrorClass, Outcome, Refused
 from outbox_core.model.event import Claim
 from outbox_core.model.retry import Retry
 from outbox_core.observe.health import Health
-from outbox_core.observe.metrics import SECONDS, Latencies, RelayMetrics
+from outbox_core.observe.metrics import SECONDS_BUCKETS, Latencies, RelayMetrics
 from outbox_relay.worker.breaker import Breaker
 from outbox_relay.worker.context import Context
 from outbox_relay.worker.pipeline import Worker
@@ -24,7 +24,7 @@ from outbox_relay.worker.polling import Crew
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 MICROSECONDS = st.one_of(
-    st.integers(0, 400_000_000), st.sampled_from([round(s * 1_000_000) for s in SECONDS])
+    st.integers(0, 400_000_000), st.sampled_from([round(s * 1_000_000) for s in SECONDS_BUCKETS])
 )
 
 
@@ -56,8 +56,10 @@ def test_the_histogram_is_what_counting_one_by_one_gives(batches: list[list[int]
     for batch in batches:
         latencies.observe([us / 1_000_000 for us in batch])
     every = [us for batch in batches for us in batch]
-    edges = [round(s * 1_000_000) for s in SECONDS]
-    expected = {s: sum(us <= edge for us in every) for s, edge in zip(SECONDS, edges, strict=True)}
+    edges = [round(s * 1_000_000) for s in SECONDS_BUCKETS]
+    expected = {
+        s: sum(us <= edge for us in every) for s, edge in zip(SECONDS_BUCKETS, edges, strict=True)
+    }
     assert bucket_counts(registry) == {**expected, float("inf"): len(every)}
     (family,) = made(registry)
     values = {s.name: s.value for s in family.samples}

@@ -7,7 +7,13 @@ from pathlib import Path
 import pytest
 
 from outbox_core import errors
-from outbox_core.contract.reasons import LONGEST, REASON_OF, LastWords, ProcessReason, reason_of
+from outbox_core.contract.reasons import (
+    LONGEST_MESSAGE_CHARS,
+    REASON_OF,
+    LastWords,
+    ProcessReason,
+    reason_of,
+)
 from outbox_core.errors import OutboxError, SchemaTooNew, SettingsError, WrongPassword
 from outbox_relay.cli import serve
 from outbox_relay.cli.main import main
@@ -52,7 +58,7 @@ def test_last_words_fit_where_kubernetes_keeps_them_and_are_still_json() -> None
     line = LastWords.about(SettingsError("ü" * 100_000)).model_dump_json()
     assert len(line.encode()) < KUBERNETES_KEEPS
     assert json.loads(line)["message"].endswith("…")
-    assert len(json.loads(line)["message"]) == LONGEST
+    assert len(json.loads(line)["message"]) == LONGEST_MESSAGE_CHARS
 
 
 def test_last_words_have_no_secrets() -> None:

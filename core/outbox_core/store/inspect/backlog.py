@@ -1,9 +1,9 @@
 """
 The backlog: how much waits, for how long, and what goes wrong; cheap at any size.
 
-Called by `observe` for /status and /metrics every few seconds, and by `cli` (`counts`). Exact up to
-CAP rows per kind. Above that the rows' positions (seq) are sampled: the range is cut into pieces,
-and how far a piece's first m rows reach tells how densely it is filled.
+Called by `worker.reporting` for /status and /metrics every few seconds, and by `cli` (`counts`).
+Exact up to MOST_COUNTED_ROWS per kind. Above that the rows' positions (seq) are sampled: the range
+is cut into pieces, and how far a piece's first m rows reach shows how densely it is filled.
 """
 
 import re
@@ -17,11 +17,12 @@ from psycopg import sql
 from outbox_core.store.connection import Connection, translated
 from outbox_core.store.lanes import LANES
 
-CAP = 10_000
-SAMPLE = 2000
-"""Rows that an estimate looks at, in all pieces together; an error of 2 % where they are many."""
-ERRORS_SEEN = 300
-"""Deliveries per kind of trouble from which the most frequent errors are told."""
+MOST_COUNTED_ROWS = 10_000
+"""More of a kind are estimated."""
+SAMPLED_ROWS = 2000
+"""For an estimate, in all pieces together; an error of 2 % where they are many."""
+SAMPLED_ERRORS = 300
+"""Deliveries per kind of trouble among which the most frequent errors are counted."""
 
 
 @dataclass(frozen=True)
@@ -32,7 +33,7 @@ class ErrorGroup:
     """Of one of them, as it was: the most frequent text. Those that differ from it in numbers and
     ids alone count as the same error."""
     count: int
-    """Among the newest ERRORS_SEEN dead and as many that are retried next."""
+    """Among the newest SAMPLED_ERRORS dead and as many that are retried next."""
 
 
 class BacklogSnapshot(NamedTuple):
@@ -57,9 +58,9 @@ class DeliveryKind(NamedTuple):
     in_lanes: bool = False
     """An ordered relay's line is spread over 64 lanes; every other kind is one strand."""
     guess: sql.SQL | None = None
-    """Where the index is not by seq, above CAP the statistics are asked. Without `state`: it
-    follows from the hold, and the planner would take the two for independent."""
-    cap: int = CAP
+    """Where the index is not by seq, above MOST_COUNTED_ROWS the statistics are asked. Without
+    `state`: it follows from the hold, and the planner would take the two for independent."""
+    cap: int = MOST_COUNTED_ROWS
 
 
 IN_LINE = DeliveryKind(
@@ -210,7 +211,7 @@ class _Reader:
     def __init__(self, conn: Connection, relay_id: int, floor: int) -> None:
         self._conn = conn
         self.approximate = False
-        self._values = {"relay": relay_id, "floor": floor, "errors": ERRORS_SEEN}
+        self._values = {"relay": relay_id, "floor": floor, "errors": SAMPLED_ERRORS}
         self.at, ordering = self._row(RELAY)
         self._lanes = (0, LANES - 1) if ordering == "Key" else (-1, -1)
 
@@ -218,16 +219,20 @@ class _Reader:
         if kind.guess is not None:
             return self._count_or_guess(kind)
         head = 10 if self._strands(kind)["high"] > 0 else 1000
-        values = self._strands(kind) | {"sample": SAMPLE, "head": head, "cap": CAP}
+        values = self._strands(kind) | {
+            "sample": SAMPLED_ROWS,
+            "head": head,
+            "cap": MOST_COUNTED_ROWS,
+        }
         estimate, exact = self._row(ESTIMATE.format(kind=kind.where), values)
         if exact:
             return int(estimate)
-        if estimate < 1.5 * CAP:
+        if estimate < 1.5 * MOST_COUNTED_ROWS:
             (found,) = self._row(COUNT.format(kind=kind.where), values)
-            if found <= CAP:
+            if found <= MOST_COUNTED_ROWS:
                 return int(found)
         self.approximate = True
-        return max(CAP, int(estimate))
+        return max(MOST_COUNTED_ROWS, int(estimate))
 
     def _count_or_guess(self, kind: DeliveryKind) -> int:
         values = self._strands(kind) | {"cap": kind.cap}

@@ -1,7 +1,7 @@
 """Counts per relay and state: estimated at once, or exact however long it takes. For `cli`."""
 
 from outbox_core.store.connection import Connection
-from outbox_core.store.inspect.backlog import CAP, backlog, published
+from outbox_core.store.inspect.backlog import MOST_COUNTED_ROWS, backlog, published
 from outbox_core.store.reading import Row, fetch
 
 EXACT_COUNTS = """
@@ -47,6 +47,8 @@ def _cheap(conn: Connection, relay: Row) -> Row:
 
 def count_unmatched(conn: Connection, exact: bool) -> Row:
     """Events that no relay has wanted."""
-    found = fetch(conn, COUNT_UNMATCHED, {"limit": None if exact else CAP + 1})[0]["n"]
-    over = not exact and found > CAP
-    return {"count": CAP if over else found, "at_least": over}
+    found = fetch(conn, COUNT_UNMATCHED, {"limit": None if exact else MOST_COUNTED_ROWS + 1})[0][
+        "n"
+    ]
+    over = not exact and found > MOST_COUNTED_ROWS
+    return {"count": MOST_COUNTED_ROWS if over else found, "at_least": over}

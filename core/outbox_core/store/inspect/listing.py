@@ -148,15 +148,15 @@ SEQ_AT = """
          WHERE h.low < h.high)
     SELECT coalesce(max(low), 0) AS seq FROM half WHERE low >= high
 """
-MARGIN = timedelta(seconds=10)
+CLOCK_MARGIN = timedelta(seconds=10)
 
 
 def earlier(at: datetime) -> datetime:
-    return at - MARGIN if at - datetime.min.replace(tzinfo=UTC) > MARGIN else at
+    return at - CLOCK_MARGIN if at - datetime.min.replace(tzinfo=UTC) > CLOCK_MARGIN else at
 
 
 def later(at: datetime) -> datetime:
-    return at + MARGIN if datetime.max.replace(tzinfo=UTC) - at > MARGIN else at
+    return at + CLOCK_MARGIN if datetime.max.replace(tzinfo=UTC) - at > CLOCK_MARGIN else at
 
 
 def select(conn: Connection, wanted: Filter, page: Page) -> Listing:

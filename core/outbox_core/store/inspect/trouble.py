@@ -13,9 +13,9 @@ from outbox_core.store.connection import Connection
 from outbox_core.store.inspect.backlog import backlog, fingerprint
 from outbox_core.store.reading import THE_RELAYS, Row, fetch, the_relays
 
-MOST = 100_000
-"""Dead events that are looked at for grouping."""
-BEHIND = 1000
+MOST_DEAD_READ = 100_000
+"""Dead events that are read for grouping."""
+MOST_COUNTED_BEHIND = 1000
 """Up to here the events behind a blocked key are counted."""
 
 NEWEST_DEAD = f"""
@@ -68,7 +68,7 @@ def dead_groups(
     by: str = "error",
     relay: str | None = None,
     tenant: str | None = None,
-    most: int = MOST,
+    most: int = MOST_DEAD_READ,
 ) -> DeadGroups:
     """The largest group first. Numbers and ids in an error's text do not make it another error;
     the text that is shown is that of the newest."""
@@ -155,7 +155,12 @@ def stuck(
     `attempts`: failures in a row from which an event counts as failing repeatedly.
     `idle`: seconds for which events may be due while their relay has claimed nothing.
     """
-    values = {**the_relays(conn, relay), "attempts": attempts, "limit": limit, "behind": BEHIND}
+    values = {
+        **the_relays(conn, relay),
+        "attempts": attempts,
+        "limit": limit,
+        "behind": MOST_COUNTED_BEHIND,
+    }
     known = fetch(conn, "SELECT id, name, active FROM outbox.relay ORDER BY name")
     return Stuck(
         fetch(conn, EXPIRED, values),
