@@ -3,6 +3,6 @@
 import sys
 
 from outbox_spark.main import main
-from outbox_spark.replay import REPLAY
+from outbox_spark.replay import REPLAY_PIPELINE
 
-sys.exit(main(REPLAY))
+sys.exit(main(REPLAY_PIPELINE))

@@ -3,7 +3,7 @@
 import sys
 
 from outbox_spark.main import main
-from outbox_spark.replay import REPLAY
+from outbox_spark.replay import REPLAY_PIPELINE
 
 if __name__ == "__main__":
-    sys.exit(main(REPLAY))
+    sys.exit(main(REPLAY_PIPELINE))

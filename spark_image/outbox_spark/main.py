@@ -96,12 +96,12 @@ def main(pipeline: Pipeline[S, R], arguments: Sequence[str] | None = None) -> in
     else:
         logs.set_up(settings.log)
         report = LiveReport(pipeline.first_report(settings.id))
-        code = run(pipeline, settings, report)
-    termination.leave(pipeline.last_words(report.current()))
+        code = run_attempt(pipeline, settings, report)
+    termination.write(pipeline.last_words(report.current()))
     return code
 
 
-def run(pipeline: Pipeline[S, R], settings: S, report: LiveReport[R]) -> int:
+def run_attempt(pipeline: Pipeline[S, R], settings: S, report: LiveReport[R]) -> int:
     health = Health()
     attempt = pipeline.attempt(settings, report, health)
     with ExitStack() as stack:

@@ -231,7 +231,7 @@ def first_report(replay_id: str) -> ReplayReport:
     )
 
 
-REPLAY = Pipeline(
+REPLAY_PIPELINE = Pipeline(
     purpose="Replay events in bulk.",
     config=Path("/etc/outbox/replay/replay.json"),
     load=load_replay,

@@ -10,7 +10,7 @@ import os
 DEFAULT_PATH = "/dev/termination-log"
 
 
-def leave(message: str) -> None:
+def write(message: str) -> None:
     """As one line, where there is such a file; elsewhere nobody waits for it."""
     path = os.environ.get("OUTBOX_TERMINATION_LOG") or DEFAULT_PATH
     try:

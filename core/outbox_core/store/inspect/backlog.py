@@ -78,7 +78,7 @@ BEHIND_KEY = DeliveryKind(
     sql.SQL("d.relay_id = %(relay)s AND d.hold = 'KEY'"),
     guess=sql.SQL("d.relay_id = %(relay)s AND d.hold = 'KEY'"),
 )
-IN_FLIGHT = DeliveryKind(
+BEING_PUBLISHED = DeliveryKind(
     sql.SQL("d.relay_id = %(relay)s AND d.state = 'CLAIMED'"),
     guess=sql.SQL("d.relay_id = %(relay)s AND d.state = 'CLAIMED'"),
     cap=100_000,  # in practice bounded by batches in flight; statistics know nothing of them
@@ -183,7 +183,7 @@ def backlog(conn: Connection, relay_id: int, floor: int = 0) -> BacklogSnapshot:
         pending = reader.count(IN_LINE) + reader.count(DUE) + reader.count(BEHIND_KEY)
         return BacklogSnapshot(
             pending=pending,
-            claimed=reader.count(IN_FLIGHT),
+            claimed=reader.count(BEING_PUBLISHED),
             dead=reader.count(GIVEN_UP),
             oldest_pending_seconds=reader.oldest(),
             top_errors=reader.top_errors(),

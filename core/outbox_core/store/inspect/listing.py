@@ -52,7 +52,7 @@ class Listing(NamedTuple):
     """Where the next page starts: before it (newest first) or after it (oldest first)."""
 
 
-ON_EVENT = {
+FILTERS_ON_EVENT = {
     "event_type": "e.event_type LIKE %(event_type)s",
     "tenant": "e.tenant_id = %(tenant)s",
     "key": "e.ordering_key = %(key)s",
@@ -61,7 +61,7 @@ ON_EVENT = {
     "created_after": "e.created_at >= %(created_after)s",
     "created_before": "e.created_at < %(created_before)s",
 }
-ON_DELIVERY = {
+FILTERS_ON_DELIVERY = {
     "published_after": "d.published_at >= %(published_after)s",
     "published_before": "d.published_at < %(published_before)s",
     "attempts_min": "d.attempts >= %(attempts_min)s",
@@ -127,7 +127,7 @@ UNMATCHED_ROWS = sql.SQL("""
      WHERE {where}
      ORDER BY u.seq {direction} LIMIT %(rows)s)
 """)
-STATES = {
+STATE_CONDITIONS = {
     State.PENDING: ("d.state = 'PENDING' AND d.hold IN ('TIME', 'SUSPECT')", "d.hold = 'KEY'"),
     State.CLAIMED: ("d.state = 'CLAIMED'",),
     State.PUBLISHED: ("d.state = 'PUBLISHED'",),
@@ -182,9 +182,11 @@ def compose(conn: Connection, wanted: Filter, page: Page) -> tuple[sql.Composed,
     values |= {"rows": page.limit + beyond, "event_type": as_like(wanted.event_type)}
     if wanted.aggregate is not None:
         values["aggregate_type"], values["aggregate_id"] = wanted.aggregate
-    on_event = [sql.SQL(c) for f, c in ON_EVENT.items() if getattr(wanted, f) is not None]
+    on_event = [sql.SQL(c) for f, c in FILTERS_ON_EVENT.items() if getattr(wanted, f) is not None]
     on_delivery: list[sql.Composable]
-    on_delivery = [sql.SQL(c) for f, c in ON_DELIVERY.items() if getattr(wanted, f) is not None]
+    on_delivery = [
+        sql.SQL(c) for f, c in FILTERS_ON_DELIVERY.items() if getattr(wanted, f) is not None
+    ]
     states = wanted.states
     if not states and (wanted.published_after or wanted.published_before):
         states = (State.PUBLISHED,)  # nothing else has a published_at
@@ -198,13 +200,13 @@ def compose(conn: Connection, wanted: Filter, page: Page) -> tuple[sql.Composed,
         join = "JOIN outbox.event e ON e.seq = d.seq" if on_event else ""
         inner = {
             "direction": how["direction"],
-            "where": both([*on_event, *on_delivery, *within(bounds, "d")]),
+            "where": all_of([*on_event, *on_delivery, *within(bounds, "d")]),
             "event": sql.SQL(join),
         }
         how["branches"] = sql.SQL(" UNION ALL ").join(branches_of(states, inner))
         how["unmatched"] = sql.SQL("")
         if State.PENDING in states and wanted.relay is None and not on_delivery:
-            where = both([*on_event, *within(bounds, "u")])
+            where = all_of([*on_event, *within(bounds, "u")])
             how["unmatched"] = UNMATCHED_ROWS.format(
                 columns=COLUMNS, where=where, direction=how["direction"]
             )
@@ -214,11 +216,11 @@ def compose(conn: Connection, wanted: Filter, page: Page) -> tuple[sql.Composed,
         values["states"] = [state.value for state in states]
     if wanted.relay is not None:
         on_delivery.append(sql.SQL("d.relay_id IS NOT NULL"))
-    where = both([*on_event, *on_delivery, *within(bounds, "e")])
+    where = all_of([*on_event, *on_delivery, *within(bounds, "e")])
     return FROM_EVENTS.format(**how, where=where), values
 
 
-BOUNDS = {
+SEQ_BOUNDS = {
     "after_seq": "{}.seq > %(after_seq)s",
     "before_seq": "{}.seq < %(before_seq)s",
     "first_seq": "{}.seq >= %(first_seq)s",
@@ -240,7 +242,7 @@ def bounds_of(conn: Connection, wanted: Filter, page: Page) -> dict[str, object]
 
 
 def within(bounds: dict[str, object], table: str) -> list[sql.Composable]:
-    return [sql.SQL(BOUNDS[name]).format(sql.SQL(table)) for name in bounds]
+    return [sql.SQL(SEQ_BOUNDS[name]).format(sql.SQL(table)) for name in bounds]
 
 
 def branches_of(
@@ -249,11 +251,11 @@ def branches_of(
     if State.PENDING in states:
         yield IN_LINE_BRANCH.format(**how)
     for state in dict.fromkeys(states):
-        for condition in STATES[state]:
+        for condition in STATE_CONDITIONS[state]:
             yield STATE_BRANCH.format(**how, state=sql.SQL(condition))
 
 
-def both(conditions: list[sql.Composable]) -> sql.Composed:
+def all_of(conditions: list[sql.Composable]) -> sql.Composed:
     return sql.SQL(" AND ").join(conditions or [sql.SQL("true")])
 
 

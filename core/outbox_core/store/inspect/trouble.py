@@ -86,7 +86,7 @@ def dead_groups(
 EVENT_COLUMNS = "r.name AS relay, e.event_id, e.seq, e.event_type, e.tenant_id, e.ordering_key"
 
 # Past the lease: its relay died or hangs, and nobody has reaped it yet.
-EXPIRED = f"""
+EXPIRED_CLAIMS = f"""
     SELECT {EVENT_COLUMNS}, d.claimed_by, d.claimed_at, d.lease_until, d.attempts
       FROM {THE_RELAYS} CROSS JOIN LATERAL (
                SELECT d.* FROM outbox.delivery d
@@ -163,7 +163,7 @@ def stuck(
     }
     known = fetch(conn, "SELECT id, name, active FROM outbox.relay ORDER BY name")
     return Stuck(
-        fetch(conn, EXPIRED, values),
+        fetch(conn, EXPIRED_CLAIMS, values),
         fetch(conn, FAILING, values),
         fetch(conn, BLOCKED, values),
         fetch(conn, UNMATCHED_BY_TYPE, values) if relay is None else [],
