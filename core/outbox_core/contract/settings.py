@@ -1,9 +1,9 @@
 """
 Settings of a relay process: `relay.yaml`, each field with its default and the reason for it.
 
-What an OutboxRelay says, too, stands in a base class here (`StoreTimeouts`, `KafkaProducer`,
-`SaslMechanism`, `Behaviour`); where the two differ, `outbox_operator.resources` has its own.
-Parsing does no IO but reading that file; secrets are read when they are needed.
+What an OutboxRelay has, too, stands in a base class here (`StoreTimeouts`, `KafkaProducer`,
+`SaslMechanism`, `PublisherUnion`, `Behaviour`); where the two differ, `outbox_operator.resources`
+has its own. Parsing does no IO but reading that file; secrets are read when they are needed.
 """
 
 import socket
@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from datetime import timedelta
 from os import environ, getpid
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Generic, Literal, Self, TypeVar
 
 from pydantic import Field, ValidationError, model_validator
 
@@ -98,12 +98,17 @@ class KafkaSettings(KafkaProducer):
     rests on (acks, idempotence, ordering of requests, timeouts) cannot be changed."""
 
 
-class PublisherSettings(Settings):
-    kafka: KafkaSettings | None = None
+KafkaKind = TypeVar("KafkaKind", bound=KafkaProducer)
+
+
+class PublisherUnion(Settings, Generic[KafkaKind]):
+    """Exactly one kind of publisher: in `relay.yaml`, and with other secrets in an OutboxRelay."""
+
+    kafka: KafkaKind | None = None
     """Apache Kafka, and what speaks its protocol."""
 
     @model_validator(mode="after")
-    def exactly_one(self) -> "PublisherSettings":
+    def exactly_one(self) -> Self:
         if self.kafka is None:
             raise ValueError("name exactly one publisher: kafka")
         return self
@@ -112,6 +117,10 @@ class PublisherSettings(Settings):
     def timeout(self) -> timedelta:
         assert self.kafka is not None
         return self.kafka.delivery_timeout
+
+
+class PublisherSettings(PublisherUnion[KafkaSettings]):
+    pass
 
 
 class RetryOverride(Settings):
