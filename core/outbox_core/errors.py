@@ -7,9 +7,9 @@ OutboxError
 │   ├── StoreUnavailable   it does not answer: wait and try again
 │   │   ├── StoreReadOnly  it answers, and takes no writes: a standby, a failover
 │   │   ├── StoreBusy      it answers, and somebody holds a lock that we need
-│   │   ├── WrongPassword  it answers, and does not believe that we are who we say
-│   │   ├── LoginRefused   it answers, and lets nobody of that name in from here
-│   │   ├── TlsFailed      no TLS, a certificate that is not believed, or one that is missing
+│   │   ├── WrongPassword  it answers, and does not accept the password
+│   │   ├── LoginRefused   it answers, and no user of that name may log in from here
+│   │   ├── TlsFailed      no TLS, a certificate that is not trusted, or one that is missing
 │   │   └── DatabaseMissing    the server has no database of that name
 │   ├── RightMissing       the database user lacks a right
 │   ├── SchemaMissing      outbox-relay migrate has not run

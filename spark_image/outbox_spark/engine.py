@@ -1,9 +1,9 @@
 """
 The engine: Spark. One application, and in it one job of equal tasks.
 
-Called by a pipeline, which says what a task does and watches the job while it runs. The only module
-that knows Spark, and it is entered late: a dry run needs none. Master, executors and all other
-settings come from `spark-submit`; without any, the driver does everything itself.
+Called by a pipeline, which defines what a task does and watches the job while it runs. The only
+module that knows Spark, and it is entered late: a dry run needs none. Master, executors and all
+other settings come from `spark-submit`; without any, the driver does everything itself.
 """
 
 import logging

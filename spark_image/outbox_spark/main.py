@@ -6,7 +6,7 @@ Called by `__main__` and by the file that `spark-submit` runs. What is to be don
 
 How it ended is reported four times over: in the log, on /status until the process is gone, in the
 container's termination message (the same report), and by the exit code: 0 done, 1 another attempt
-may succeed, 2 none will, 143 told to stop.
+may succeed, 2 none will, 143 stopped by a signal.
 """
 
 import argparse
@@ -50,7 +50,7 @@ class Attempt(Protocol):
     """The store let us in, and knows what the work is about."""
 
     def run(self) -> None:
-        """To the end, or an OutboxError that says why not."""
+        """To the end, or an OutboxError that explains why not."""
 
     def stop(self) -> None:
         """Somebody ended us: write it down, and what is done until then."""
@@ -70,7 +70,7 @@ class Pipeline(Generic[S, R]):
     purpose: str
     """A sentence, for --help."""
     config: Path
-    """Where its settings are unless --config says otherwise."""
+    """Where its settings are unless --config is given."""
     load: Callable[[Path], S]
     first_report: Callable[[str], R]
     """Of the work with this id, before anything was done. It has the fields `stage`, `reason`,

@@ -50,7 +50,7 @@ class ReplayAttempt:
         """The store let us in, and knows the relay."""
 
     def run(self) -> None:
-        """To the end, or an OutboxError that says why not."""
+        """To the end, or an OutboxError that explains why not."""
         if self._settings.dry_run:
             self._preview()
             return

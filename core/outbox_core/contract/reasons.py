@@ -3,7 +3,7 @@ Reasons: why a relay does not work, or why a process ended, in one word for mach
 
 Used on /status (`reasons`), and in the last words that a process which fails leaves to Kubernetes
 as its termination message. The operator reads both and makes conditions of them. The list only
-grows; who reads it expects words that it does not know, because a newer relay may say them.
+grows; its readers must expect words that they do not know, because a newer relay may use them.
 """
 
 from enum import StrEnum
@@ -58,7 +58,7 @@ class ProcessReason(StrEnum):
     ENGINE_FAILED = "EngineFailed"
     """Spark could not do it; what it did stays done."""
     STORE_FAILED = "StoreFailed"
-    """Anything else that the database refused; the message tells."""
+    """Anything else that the database refused; see the message."""
     BROKER_UNREACHABLE = "BrokerUnreachable"
     """The broker does not answer, or cannot take anything."""
     BROKER_REFUSED = "BrokerRefused"
@@ -120,7 +120,7 @@ class LastWords(ReportPart):
 
     @classmethod
     def read(cls, text: str) -> "LastWords | None":
-        """None where a container said something else, or was killed before it said anything."""
+        """None where a container wrote something else, or was killed before it wrote anything."""
         try:
             return cls.model_validate_json(text)
         except ValidationError:

@@ -176,7 +176,7 @@ class RetryPolicy(Settings):
 
 class Polling(Settings):
     shortest: Annotated[Duration, Field(ge=timedelta(milliseconds=1))] = timedelta(milliseconds=2)
-    """Pause between looks while events trickle in: each look costs the database about the same for
+    """Pause between two claims while events trickle in: each costs the database about the same for
     one event as for fifty. None while there is more to do than a trickle."""
     longest: Annotated[Duration, Field(ge=timedelta(milliseconds=10))] = timedelta(seconds=3)
     """Pause when nothing has come for a while: an idle relay costs 20 statements a minute."""
@@ -209,7 +209,7 @@ class Log(Settings):
 
 
 class Behaviour(Settings):
-    """How a relay works, wherever it is told so."""
+    """How a relay works: in `relay.yaml` and in an OutboxRelay alike."""
 
     subscription: Subscription = Subscription()
     """Which events are this relay's."""
@@ -236,7 +236,7 @@ class Behaviour(Settings):
     """After SIGTERM: how long what is in flight may take. Default: 5 s more than the publisher's
     deliveryTimeout; less than that timeout is refused, because what is cut off is sent twice."""
     log: Log = Log()
-    """What a process tells, and how."""
+    """What a process logs, and how."""
 
     @property
     def publisher_timeout(self) -> timedelta:
@@ -279,7 +279,7 @@ class RelaySettings(Behaviour):
     http: Http = Http()
     """Metrics, probes and status: one port."""
     identity: str = ""
-    """Who we are in claimed_by. Default: $POD_NAME, else host name and process id."""
+    """Who we are in claimed_by. Default: $POD_NAME, otherwise host name and process id."""
 
     @property
     def publisher_timeout(self) -> timedelta:
@@ -297,7 +297,7 @@ class RelaySettings(Behaviour):
 
 
 def load_relay(path: Path) -> RelaySettings:
-    """Read and check a config file; what is wrong is said field by field."""
+    """Read and check a config file; what is wrong is reported field by field."""
     import yaml  # here, because the operator reads these models and no file
 
     try:

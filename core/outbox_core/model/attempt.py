@@ -24,7 +24,7 @@ class ErrorClass(StrEnum):
     DESTINATION = "destination"
     """This topic or endpoint, while the broker and others work: retried as in an outage."""
     CRASH = "crash"
-    """The lease ran out: the relay died or hung while it had the event."""
+    """The lease expired: the relay died or hung while it had the event."""
     EXPIRED = "expired"
     """Older than the relay's maxAge."""
     OPERATOR = "operator"

@@ -45,7 +45,7 @@ class Retry:
         return _first_match(self.overrides, event_type)
 
     def limit(self, claim: Claim) -> int:
-        """The event's own limit, else its type's, else the relay's."""
+        """The event's own limit, otherwise its type's, otherwise the relay's."""
         if claim.max_attempts is not None:
             return claim.max_attempts
         override = self.override(claim.event_type)
@@ -108,10 +108,10 @@ def give_back(claim: Claim, delay: float = 0.0) -> Verdict:
 
 def judge_crash(claim: Claim, policy: Retry, chance: float) -> Verdict:
     """
-    The lease ran out. Perhaps the relay was killed, perhaps the event killed it.
+    The lease expired. Perhaps the relay was killed, perhaps the event killed it.
 
     In a crowd nobody is guilty: all come back as suspects, first in small groups and then one by
-    one, without loss of budget. Whoever was alone and it happened again pays for it.
+    one, without loss of budget. An event that was alone when it happened again pays for it.
     """
     alone = claim.crashes >= 2
     error = Error.of(

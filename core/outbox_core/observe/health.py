@@ -24,7 +24,7 @@ class Health:
     def trouble(
         self, what: str, why: str | OutboxError, reason: ProcessReason | None = None
     ) -> None:
-        """`reason` where `why` is not an error, which tells it."""
+        """`reason` where `why` is not an error, which has its own."""
         if isinstance(why, OutboxError):
             reason = reason or reason_of(why)
         with self._lock:
@@ -38,7 +38,7 @@ class Health:
             log.warning("%s unavailable: %s", what, why, extra={"event": "unavailable"})
 
     def draining(self, why: str) -> None:
-        """Not fit for more work, and nothing is wrong: we were told to stop."""
+        """Not fit for more work, and nothing is wrong: we were asked to stop."""
         with self._lock:
             self._troubles["draining"] = why
             self._reasons["draining"] = ProcessReason.DRAINING

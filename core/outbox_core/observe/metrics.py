@@ -110,7 +110,7 @@ class RelayMetrics:
         )
 
     def show(self, report: Report) -> None:
-        """What the report tells anyway is not counted twice."""
+        """What the report has anyway is not counted twice."""
         if report.backlog is not None:
             for state in ("pending", "claimed", "dead"):
                 self.backlog.labels(state).set(getattr(report.backlog, state))

@@ -2,7 +2,7 @@
 The one port: /healthz (a restart would not help), /readyz (nothing stands in the way), /status (the
 report, as JSON) and /metrics. Everything is read-only; nothing here needs a credential.
 
-Of a relay and of a replay's driver alike: what is reported and measured is theirs to say.
+Of a relay and of a replay's driver alike: what is reported and measured is up to them.
 """
 
 import logging
@@ -38,7 +38,7 @@ class Shown(Protocol[R_shown]):
     def registry(self) -> CollectorRegistry: ...
 
     def show(self, report: R_shown) -> None:
-        """Set what the report tells; called before each reading."""
+        """Set what the report shows; called before each reading."""
 
 
 class Server(Generic[R]):
@@ -64,7 +64,7 @@ class Server(Generic[R]):
                 try:
                     self._answer(*page())
                 except ConnectionError:
-                    pass  # whoever asked did not wait for the answer
+                    pass  # the client did not wait for the answer
                 except Exception:
                     log.exception("%s failed", self.path, extra={"event": "defect"})
                     self._answer(500, "text/plain", b"failed; see the log\n")
@@ -102,9 +102,9 @@ class Server(Generic[R]):
         self._server.server_close()
 
     def _healthz(self) -> HttpAnswer:
-        """Alive, whatever stands in the way: who waits for a store or a broker is not cured by a
-        restart. But who has not got through to the store for so long, while a report that is made
-        now does, has lost its way, and a new process will find it."""
+        """Alive, whatever stands in the way: a process that waits for a store or a broker is not
+        cured by a restart. But one that has not reached the store for so long, while a report that
+        is made now does, is stuck, and a new process is not."""
         lost = self._health.lasting(ProcessReason.STORE_UNREACHABLE, LOST_AFTER_SECONDS)
         if lost and self._store_answers():
             text = "".join(f"lost: {k}: {v}\n" for k, v in lost.items())
@@ -122,7 +122,7 @@ class Server(Generic[R]):
     def _readyz(self) -> HttpAnswer:
         troubles = self._health.troubles
         if set(troubles) == {"status"}:
-            self._report()  # a report failed: whether the next one would, only asking tells
+            self._report()  # a report failed: only another one shows whether it still does
             troubles = self._health.troubles
         if not troubles:
             return 200, "text/plain", b"ready\n"

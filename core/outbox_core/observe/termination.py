@@ -2,7 +2,7 @@
 The termination message: what a container leaves behind, where Kubernetes looks for it.
 
 Kubernetes shows what a container wrote to /dev/termination-log in the pod's status, so the operator
-can say why it failed without reading logs. Called by `cli.last_words`, and by a replay's driver.
+can show why it failed without reading logs. Called by `cli.last_words`, and by a replay's driver.
 """
 
 import os

@@ -29,9 +29,9 @@ RETRY_PAUSE_SECONDS = 1.0
 @output_option
 @click.pass_context
 def check(ctx: click.Context, source: Source, wait: timedelta, output: str) -> None:
-    """Say what is right and wrong between the database and the broker.
+    """Show what is right and wrong between the database and the broker.
 
-    With --config the broker and its topics are looked at too. Exit code 1 where something would
+    With --config the broker and its topics are checked too. Exit code 1 where something would
     stop delivery (fail); a warning does not.
     """
     deadline = time.monotonic() + wait.total_seconds()

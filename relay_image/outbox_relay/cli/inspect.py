@@ -212,8 +212,8 @@ def print_event(event: Row, payload: bytes, how: str, full: bool, now: datetime)
         click.echo(f"\nrelay {delivery.pop('relay')}: {state_cell(delivery, now)}")
         del delivery["state"]
         error = delivery.pop("last_error") or {}
-        told = {"last_error": error_cell(error, 1000) or None, "failed_at": error.get("at")}
-        print_fields({**delivery, **told}, "  ")
+        failure = {"last_error": error_cell(error, 1000) or None, "failed_at": error.get("at")}
+        print_fields({**delivery, **failure}, "  ")
     if history:
         click.echo("\ndone by hand:")
         print_table(audit_columns(), history)

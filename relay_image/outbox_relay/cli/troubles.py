@@ -90,7 +90,7 @@ def dead(
         note("nothing is dead")
         return
     if not complete:
-        note(f"only the newest {trouble.MOST_DEAD_READ} were looked at")
+        note(f"only the newest {trouble.MOST_DEAD_READ} were read")
     note(HINT)
 
 
@@ -164,7 +164,7 @@ def stuck(
             EXPIRED_COLUMNS,
             found.expired_claims,
         ),
-        ("Failing repeatedly (show EVENT tells why)", FAILING_COLUMNS, found.failing),
+        ("Failing repeatedly (show EVENT shows why)", FAILING_COLUMNS, found.failing),
         ("Keys blocked by a dead event (replay or skip it)", BLOCKED_COLUMNS, found.blocked_keys),
         ("Wanted by no relay (subscribe to them)", UNMATCHED_COLUMNS, found.unmatched),
         (

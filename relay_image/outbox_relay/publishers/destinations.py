@@ -2,9 +2,9 @@
 Destinations: a publisher's topics or endpoints, of which one may be sick while the others are well.
 
 A publisher gives every batch to `publish`, which leaves out what is for parked destinations, sends
-the rest, and learns from the outcomes. A timeout says little: it is the destination's where others
+the rest, and learns from the outcomes. A timeout shows little: it is the destination's where others
 answered in the same call. Where nobody did, it may be the broker's: then the worker probes it, and
-tells us through `blame` if it answers.
+calls `blame` if it answers.
 """
 
 import logging
@@ -74,7 +74,7 @@ class Destinations:
                 outcomes[index] = later
         tried = {name: a.patience for name, a in admitted.items() if isinstance(a, Trial)}
         try:
-            # Apart, so that nobody else waits for them; the others first.
+            # Apart, so that no others wait for them; the others first.
             self._send_part(batch, healthy, outcomes, None)
             left = until - self._clock()
             patience = min(left, max(tried.values(), default=0.0))

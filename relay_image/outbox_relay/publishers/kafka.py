@@ -45,7 +45,7 @@ LINGER_FOR_MANY_MS = 20
 measured, a request for every few messages, and four times the CPU in relay and broker."""
 PUBLISHER_CLOSED = Unsent("the publisher is closed")
 NOT_ASKED = Unsent("refused in one batch with others, and not tried alone")
-ANOTHER_WAS_REFUSED = Unsent("the broker refused another event, and the producer was made anew")
+ANOTHER_WAS_REFUSED = Unsent("the broker refused another event, and the producer was replaced")
 
 
 class KafkaPublisher:
@@ -121,7 +121,7 @@ class KafkaPublisher:
             self._closed = True
             for sender in self._busy:
                 sender.stop_at = deadline
-            # A little longer: who stops at the deadline still purges what is left.
+            # A little longer: a call that stops at the deadline still purges what is left.
             self._changed.wait_for(lambda: not self._busy, timeout.total_seconds() + 2)
             for sender in self._idle:
                 sender.discard()
@@ -237,7 +237,7 @@ class KafkaPublisher:
         outcomes: list[Outcome | None],
         waited: float,
     ) -> Sequence[Outcome]:
-        """What to say about events in doubt; and in order, only the first of a key failed."""
+        """Outcomes for events in doubt; and in order, only the first of a key failed."""
         if all(outcome.__class__ is Acked for outcome in outcomes):
             return outcomes  # type: ignore[return-value]
         if None in outcomes:

@@ -128,7 +128,7 @@ def raw_headers(claim: Claim) -> KafkaHeaders:
     if claim.aggregate_id is not None:
         headers.append(("outbox-aggregate-id", claim.aggregate_id))
     if claim.partition_key is not None and claim.ordering_key is not None:
-        # Else it is the record's key, or there is none.
+        # Otherwise it is the record's key, or there is none.
         headers.append(("outbox-ordering-key", claim.ordering_key))
     return headers
 

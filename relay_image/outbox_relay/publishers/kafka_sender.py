@@ -159,7 +159,7 @@ class Sender:
         return self._trouble.because()
 
     def idle(self) -> None:
-        """Take what the client has to say while nobody publishes, or it would pile up."""
+        """Take the client's messages to us while nobody publishes, or they would pile up."""
         self._poll(0)
 
     def discard(self) -> None:

@@ -21,7 +21,7 @@ RETURNS_PER_SECOND = 2000
 database hardly notices, however many wait."""
 
 LONGEST_ABSENCE_SECONDS = 300.0
-"""When the destination is well again, nobody tells those who were turned away."""
+"""When the destination is well again, those that were turned away do not hear of it."""
 
 
 class Parked(NamedTuple):

@@ -62,12 +62,12 @@ class Breaker:
             return 0
 
     def doubts(self, outcomes: Sequence[Outcome]) -> bool:
-        """Nothing arrived, and it may be the broker's fault: only a probe can tell."""
+        """Nothing arrived, and it may be the broker's fault: only a probe can show it."""
         return self._state is not BreakerState.OPEN and _is_outage(outcomes)
 
     def is_mine_to_probe(self) -> bool:
-        """Whether the caller is to probe the broker now and say `probed`. One does at a time, and
-        the others wait here for its answer."""
+        """Whether the caller is to probe the broker now and report by `probed`. One does at a time,
+        and the others wait here for its answer."""
         with self._lock:
             if not self._in_doubt:
                 self._in_doubt = True
@@ -85,7 +85,7 @@ class Breaker:
     def probed(
         self, failure: str | None, cause: ProcessReason = ProcessReason.BROKER_UNREACHABLE
     ) -> None:
-        """What a probe said: one that was asked for by `doubts`, or one while it is open."""
+        """The result of a probe: one that was asked for by `doubts`, or one while it is open."""
         with self._lock:
             in_doubt, self._in_doubt = self._in_doubt, False
             self._answered.notify_all()
@@ -127,7 +127,7 @@ class Breaker:
 
 
 def _is_outage(outcomes: Sequence[Outcome]) -> bool:
-    """Nothing arrived, and nothing was refused by anybody; what one destination did not take says
+    """Nothing arrived, and nothing was refused by anybody; what one destination did not take shows
     nothing about the broker."""
     if any(isinstance(o, Acked) for o in outcomes):
         return False

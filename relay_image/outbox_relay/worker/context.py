@@ -24,8 +24,8 @@ log = logging.getLogger("outbox.relay")
 class InFlight:
     """
     The claims of this process by their tokens: those that are being published, so that the keeper
-    can renew them, and those that may have been made although nobody told us, so that it can give
-    them back.
+    can renew them, and those that may have been made although no answer came, so that it can
+    give them back.
     """
 
     def __init__(self) -> None:
@@ -91,7 +91,7 @@ class Context:
     version: int = 0
     """Of our registration."""
     floor: int = 0
-    """Below this seq nothing of an unordered relay is in line: counting need not look there."""
+    """Below this seq nothing of an unordered relay is in line: counting need not scan there."""
     clock: Callable[[], float] = time.monotonic
     _registering: threading.Lock = field(default_factory=threading.Lock)
 

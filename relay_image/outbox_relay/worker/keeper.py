@@ -49,7 +49,7 @@ class Keeper:
         self._hungry = False  # fewer lanes than our share: somebody is about to let go of some
         self._differs_since: float | None = None  # that which is registered from what we are
         self._joining: int | None = None  # a token that we may hold already
-        self._moving = False  # lanes may have come or gone, and nobody told us
+        self._moving = False  # lanes may have come or gone without our knowing
 
     def run(self, until: threading.Event) -> None:
         """Until the workers are done: their claims are renewed while they drain."""
@@ -84,7 +84,7 @@ class Keeper:
         crew.become(None)
 
     def close(self) -> None:
-        """Whatever a new connection reaches, it may have changed since: look at it all again."""
+        """Whatever a new connection reaches, it may have changed since: all is due again."""
         self._due = dict.fromkeys(self._due, 0.0)
         if self._conn is not None:
             self._conn.close()
@@ -97,7 +97,7 @@ class Keeper:
         return min(step, self._lease / 6, LONGEST_CHORES_PAUSE_SECONDS)
 
     def _is_lively(self) -> bool:
-        """Is it worth a look every second whether lanes should move?"""
+        """Is it worth checking every second whether lanes should move?"""
         return self._context.ordered and (
             self._hungry or self._sweeping is not None or self._context.crew.is_busy
         )
@@ -132,7 +132,7 @@ class Keeper:
         if known is not None and known["retirement"] is not None:
             context.health.trouble("relay", WHY_RETIRED, ProcessReason.RELAY_RETIRED)
         elif known is None or known["name"] != context.settings.name:
-            # Behind a pooler the database may change without a word.
+            # Behind a pooler the database may change unnoticed.
             context.register_again(self._connection())
             return
         else:
@@ -181,7 +181,7 @@ class Keeper:
             context.crew.hint()
 
     def _sweep(self) -> None:
-        """One step. Whoever frees a key lets it go on: this is for the case that nobody did."""
+        """One step. What frees a key lets it go on: this is for the case that nothing did."""
         self._sweeping = self._deliveries().sweep_keys(
             self._context.crew.lanes, self._sweeping, SWEEP_CHUNK_KEYS
         )

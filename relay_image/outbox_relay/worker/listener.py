@@ -1,4 +1,4 @@
-"""NOTIFY as a hint: an idle relay starts at once instead of at its next look."""
+"""NOTIFY as a hint: an idle relay starts at once instead of at its next claim."""
 
 import logging
 
@@ -20,7 +20,7 @@ class Listener:
             try:
                 self._listen()
             except StoreError:
-                context.stopping.wait(1.0)  # the workers say that the store is away
+                context.stopping.wait(1.0)  # the workers report that the store is away
             else:
                 return
 

@@ -2,7 +2,7 @@
 A paused relay: claims nothing, reaps nothing, holds no lanes, and talks to no broker.
 
 It registers as ever, so that events go on being kept for it, and keeps asking the store for its
-backlog: how much waits, and for how long, stays to be seen while nothing goes out. Called by
+backlog: how much waits, and for how long, stays visible while nothing goes out. Called by
 `worker.relay`.
 """
 
@@ -45,7 +45,7 @@ class PausedPublisher:
 
 
 def watch(context: Context, reporter: Reporter) -> None:
-    """Until the process is told to stop."""
+    """Until the process is stopped."""
     log.warning(
         "relay %s is paused: nothing is claimed, and its events wait; "
         "to resume, set paused: false and restart",

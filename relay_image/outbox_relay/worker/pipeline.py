@@ -51,7 +51,7 @@ class Worker:
         self._watermark = self._new_watermark()
         self._done: Finished | None = None
         self._share = Share((), None)
-        self._looked_into: tuple[int, ...] = ()
+        self._claimed_from: tuple[int, ...] = ()
         self._busy_lanes = 1
         self._turns = 0
         self._retry_in = 0.1
@@ -84,7 +84,7 @@ class Worker:
         try:
             batch = self._next_batch(limit)
         except BaseException:
-            context.breaker.found_nothing()  # whoever was allowed a trial and has none, says so
+            context.breaker.found_nothing()  # it may have been the trial, which then did not happen
             raise
         if not batch:
             context.breaker.found_nothing()
@@ -104,8 +104,8 @@ class Worker:
 
     def _next_batch(self, limit: int) -> list[Claim]:
         self._share = self._context.crew.share(self._index)
-        if self._share.lanes != self._looked_into:
-            self._looked_into = self._share.lanes
+        if self._share.lanes != self._claimed_from:
+            self._claimed_from = self._share.lanes
             self._watermark.reset()
         if self._share.lanes:
             return self._claim(limit)
@@ -133,10 +133,10 @@ class Worker:
         turn = self._turn(wanted)
         claims = turn.claims
         first = claims[0].line_from if claims else None
-        # Where there are suspects, nobody looked at the line.
-        looked = not (wanted.suspects and claims and first is None)
-        self._watermark.saw(floor, first, turn.mark, context.clock() - now, looked)
-        if not context.ordered and self._index == 0:  # the one who always looks
+        # Where there are suspects, the line was not scanned.
+        scanned = not (wanted.suspects and claims and first is None)
+        self._watermark.saw(floor, first, turn.mark, context.clock() - now, scanned)
+        if not context.ordered and self._index == 0:  # the one that always claims
             context.floor = self._watermark.safe
         self._busy_lanes = max(1, len({c.lane for c in claims}))
         return claims
@@ -230,7 +230,7 @@ class Worker:
         # claimed_at is when the claim's transaction began: an event may have come after that.
         since_claim = now - self._turned_at
         if context.breaker.saw(outcomes):
-            self._say_breaker()
+            self._report_breaker()
         published: list[int] = []
         results: list[str] = []
         latencies: list[float] = []
@@ -255,13 +255,13 @@ class Worker:
             unknown = Error.of(ErrorClass.OUTAGE, type(error).__name__, str(error))
             outcomes = [Refused(unknown)] * len(batch)
         context = self._context
-        # Not when we are told to stop: the probe may take longer than we have.
+        # Not when we are stopping: the probe may take longer than we have.
         if not context.stopping.is_set() and context.breaker.doubts(outcomes):
             if context.breaker.is_mine_to_probe():
                 self._probe()
             if context.breaker.state is not BreakerState.OPEN:
                 outcomes = context.publisher.blame(batch, outcomes)
-            self._say_breaker()
+            self._report_breaker()
         return outcomes
 
     def _probe(self) -> None:
@@ -285,7 +285,7 @@ class Worker:
         return [found.get(c.seq, BEHIND) for c in batch]
 
     def _judge(self, failed: Sequence[tuple[Claim, Outcome]]) -> list[Verdict]:
-        """What becomes of what was not acknowledged, said in the log and the metrics."""
+        """What becomes of what was not acknowledged, with its log lines and metrics."""
         if not failed:
             return []
         context = self._context
@@ -330,16 +330,16 @@ class Worker:
         if pause is None or self._index != 0:
             context.crew.rest(self._index, 0.1)
             return
-        self._say_breaker()
+        self._report_breaker()
         if context.breaker.state is not BreakerState.OPEN:
-            self._say_breaker()  # another worker closed it just now, and what we said came after
+            self._report_breaker()  # another worker closed it just now, before our report
             return
         if not context.stopping.wait(pause):
             self._probe()
             # If it answers we are fit for work again: there may be no event for a trial for hours.
-            self._say_breaker()
+            self._report_breaker()
 
-    def _say_breaker(self) -> None:
+    def _report_breaker(self) -> None:
         context = self._context
         if context.breaker.state is BreakerState.OPEN:
             context.metrics.breaker.set(1)

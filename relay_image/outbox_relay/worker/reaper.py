@@ -1,5 +1,5 @@
 """
-Reaping: claims whose lease ran out become PENDING again, or DEAD where the event is to blame.
+Reaping: claims whose lease expired become PENDING again, or DEAD where the event is to blame.
 
 Runs once as `outbox-relay reap` (a CronJob, so that it happens even if no relay is left) and every
 now and then in the relays themselves, because cron's grain is a minute.
@@ -63,7 +63,7 @@ class Reaper:
                 return total
 
     def _take_over(self) -> ReapReport:
-        """Everything that a holder whose lease ran out had: its claims and its lanes, at once."""
+        """Everything that a holder whose lease expired had: its claims and its lanes, at once."""
         total = ReapReport(0, 0)
         with translated(), self._conn.transaction():
             for token, owner in self._lanes.expired():
@@ -92,7 +92,7 @@ class Reaper:
         if claims:
             guilty = [c.event_id for c, v in judged if v.state is State.DEAD]
             log.warning(
-                "%d claims had run out of their lease and were taken back, %d events are dead",
+                "%d claims had expired and were taken back, %d events are dead",
                 len(claims),
                 dead,
                 extra={

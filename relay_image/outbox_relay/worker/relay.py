@@ -1,8 +1,8 @@
 """
 A relay process from start to stop: registers, starts the threads, waits for a signal, drains.
 
-A store or broker that is away at the start is waited for, and readiness says so; what only a
-person can mend (the schema, the settings) ends the process with a message.
+A store or broker that is away at the start is waited for, and readiness shows it; what only a
+person can fix (the schema, the settings) ends the process with a message.
 """
 
 import gc
@@ -139,7 +139,7 @@ class RelayProgram:
             "stopped"
             if clean
             else "stopped before everything in flight was written down: "
-            "its lease will run out and it will be sent again",
+            "its lease will expire and it will be sent again",
             extra={"event": "stopped"},
         )
         return 0 if clean else 1
@@ -169,7 +169,7 @@ def run_relay(settings: RelaySettings) -> int:
     """The command `outbox-relay run`."""
     logs.set_up(settings.log)
     relay = RelayProgram(settings)
-    # A batch is tens of thousands of small objects, all freed by counting references. Looking for
+    # A batch is tens of thousands of small objects, all freed by counting references. Searching for
     # cycles among them, again and again, was a tenth of the relay's CPU.
     gc.freeze()
     gc.set_threshold(100_000, 20, 20)

@@ -1,5 +1,5 @@
 """
-The low watermark: below it nothing is in line, so a claim need not look there.
+The low watermark: below it nothing is in line, so a claim need not scan there.
 
 Why: a transaction that stays open anywhere in the database keeps the index entries of all that was
 worked off since; a scan from the beginning steps over them again and again. Why not simply the
@@ -66,7 +66,7 @@ class Watermark:
         return self._server
 
     def reset(self) -> None:
-        """We look into other lanes than before: what we know does not hold for them."""
+        """We claim from other lanes than before: what we know does not hold for them."""
         self._safe = self._ahead = 0
 
     def _forget(self) -> None:
@@ -85,12 +85,12 @@ class Watermark:
         return self._ahead if lagging else self._safe
 
     def saw(
-        self, floor: int, first: int | None, mark: Mark | None, took: float, looked: bool = True
+        self, floor: int, first: int | None, mark: Mark | None, took: float, scanned: bool = True
     ) -> None:
         """
         After a claim from `floor` that took so long: the smallest seq that was in line (None:
-        nothing was, or nobody `looked`), and what the database said, just before, about its
-        transactions.
+        nothing was, or nobody `scanned`), and what the database reported, just before, about
+        its transactions.
         """
         self._moving = first is not None
         if mark is not None:
@@ -109,6 +109,6 @@ class Watermark:
             elif floor <= self._safe:  # else the claim did not look at what may have come late
                 self._safe = max(self._safe, min(first - 1, self._decided))
             self._ahead = max(self._ahead, first - 1)
-        if floor == 0 and looked:
+        if floor == 0 and scanned:
             self._swept_at = self._clock()
             self._sweep_took = took

@@ -93,8 +93,8 @@ COUNT = sql.SQL("""
          LIMIT %(cap)s + 1) n
 """)
 
-# A strand's first rows tell whether it is worth an estimate and how large it may be; by that about
-# 200 pieces are shared out, and in each a few rows tell the density, each time at another place
+# A strand's first rows show whether it is worth an estimate and how large it may be; by that about
+# 200 pieces are shared out, and in each a few rows show the density, each time at another place
 # (multiples of the golden ratio spread evenly). (m - 1) / reach and not m / reach: a sample ends at
 # a hit, so the latter would count too many.
 ESTIMATE = sql.SQL("""
@@ -169,7 +169,7 @@ ERRORS = """
      WHERE e.last_error IS NOT NULL GROUP BY 1, 2, 3
 """
 
-# As in the claims: by index, whatever the statistics say.
+# As in the claims: by index, whatever the statistics are.
 BY_INDEX = """
     SET LOCAL enable_seqscan = off; SET LOCAL enable_bitmapscan = off; SET LOCAL jit = off
 """

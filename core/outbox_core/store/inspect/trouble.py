@@ -1,8 +1,8 @@
 """
 Trouble: the dead grouped by what killed them, and what is stuck.
 
-Called by `cli` (`dead`, `stuck`). Reads bounded amounts: of a million dead events the newest tell
-what is wrong, and whoever reads the answer is told that it is a part.
+Called by `cli` (`dead`, `stuck`). Reads bounded amounts: of a million dead events the newest show
+what is wrong, and the answer includes whether it is complete.
 """
 
 from dataclasses import dataclass, field
