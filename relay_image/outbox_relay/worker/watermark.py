@@ -106,7 +106,7 @@ class Watermark:
         if first is not None:
             if first <= self._safe:  # a claim that had locked it was rolled back: there may be more
                 self._safe = self._ahead = first - 1
-            elif floor <= self._safe:  # else the claim did not look at what may have come late
+            elif floor <= self._safe:  # otherwise the claim skipped what may have come late
                 self._safe = max(self._safe, min(first - 1, self._decided))
             self._ahead = max(self._ahead, first - 1)
         if floor == 0 and scanned:

@@ -162,7 +162,7 @@ def test_where_nothing_is_ordered_no_key_holds_anything_up() -> None:
 
 def test_of_each_key_only_the_first_failure_is_one() -> None:
     batch = batch_of("a", "a", "b", None, "a", None)
-    outcomes = [ACKED, REFUSED, ACKED, REFUSED, TOO_LARGE, REFUSED]
+    outcomes: list[Outcome] = [ACKED, REFUSED, ACKED, REFUSED, TOO_LARGE, REFUSED]
     settled = KeyOrder().settle(batch, outcomes)
     assert settled == [ACKED, REFUSED, ACKED, REFUSED, BEHIND, REFUSED]
 
