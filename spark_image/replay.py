@@ -2,6 +2,7 @@
 
 import sys
 
-from outbox_spark.__main__ import main
+from outbox_spark.main import main
+from outbox_spark.replay import REPLAY_PIPELINE
 
-sys.exit(main())
+sys.exit(main(REPLAY_PIPELINE))

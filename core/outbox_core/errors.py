@@ -7,16 +7,16 @@ OutboxError
 │   ├── StoreUnavailable   it does not answer: wait and try again
 │   │   ├── StoreReadOnly  it answers, and takes no writes: a standby, a failover
 │   │   ├── StoreBusy      it answers, and somebody holds a lock that we need
-│   │   ├── WrongPassword  it answers, and does not believe that we are who we say
-│   │   ├── LoginRefused   it answers, and lets nobody of that name in from here
-│   │   ├── TlsFailed      no TLS, a certificate that is not believed, or one that is missing
+│   │   ├── WrongPassword  it answers, and does not accept the password
+│   │   ├── LoginRefused   it answers, and no user of that name may log in from here
+│   │   ├── TlsFailed      no TLS, a certificate that is not trusted, or one that is missing
 │   │   └── DatabaseMissing    the server has no database of that name
 │   ├── RightMissing       the database user lacks a right
 │   ├── SchemaMissing      outbox-relay migrate has not run
 │   ├── SchemaOutdated     outbox-relay migrate of an older version has run
 │   ├── SchemaTooNew       the database is ahead of this program
 │   ├── RelayUnknown       no relay of that name has registered
-│   └── Refused            a rule of the outbox forbids it; nothing changed
+│   └── RequestRefused     a rule of the outbox forbids it; nothing changed
 │       ├── SelectionInvalid   a replay's selection cannot be used
 │       └── TooManyEvents      more events match than a replay may take
 ├── EngineFailed           Spark could not do it: another attempt may
@@ -64,6 +64,10 @@ class TlsFailed(StoreUnavailable):
     pass
 
 
+NOT_LET_IN = (WrongPassword, LoginRefused, TlsFailed)
+"""The database answers, and does not let us in: a credential or a certificate must change."""
+
+
 class DatabaseMissing(StoreUnavailable):
     pass
 
@@ -88,15 +92,15 @@ class RelayUnknown(StoreError):
     pass
 
 
-class Refused(StoreError):
+class RequestRefused(StoreError):
     pass
 
 
-class SelectionInvalid(Refused):
+class SelectionInvalid(RequestRefused):
     pass
 
 
-class TooManyEvents(Refused):
+class TooManyEvents(RequestRefused):
     pass
 
 

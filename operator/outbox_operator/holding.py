@@ -95,7 +95,7 @@ class Holder:
             "OutboxRelay %s is gone: %s",
             meta.name,
             found.message,
-            extra={"happening": "skipped", "namespace": meta.namespace, "resource": meta.name},
+            extra={"event": "skipped", "namespace": meta.namespace, "resource": meta.name},
         )
         with contextlib.suppress(Unreachable):
             now = datetime.now(UTC)

@@ -33,7 +33,7 @@ class Ignoring:
             resource.kind,
             meta.name,
             notice.message,
-            extra={"happening": "ignored", "namespace": meta.namespace, "resource": meta.name},
+            extra={"event": "ignored", "namespace": meta.namespace, "resource": meta.name},
         )
         await self._writer.tell(resource, notice.reason, notice.message, warning=True, now=now)
 

@@ -155,7 +155,7 @@ class Reconciler:
                 "a defect while looking after %s %s",
                 kind,
                 name,
-                extra={"happening": "defect", "namespace": namespace, "resource": name},
+                extra={"event": "defect", "namespace": namespace, "resource": name},
             )
             raise
         finally:
@@ -186,7 +186,7 @@ class Reconciler:
             kind,
             name,
             why,
-            extra={"happening": "retry", "namespace": namespace, "resource": name},
+            extra={"event": "retry", "namespace": namespace, "resource": name},
         )
 
     async def _relay(self, key: Key, body: Body) -> float | None:

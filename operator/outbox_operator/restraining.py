@@ -66,7 +66,7 @@ class Restrainer:
                 resource.kind,
                 meta.name,
                 remembered.rivalry.message,
-                extra={"happening": "rival", "namespace": meta.namespace, "resource": meta.name},
+                extra={"event": "rival", "namespace": meta.namespace, "resource": meta.name},
             )
         return first_restraint(resource, remembered.rivalry, self._settings, now)
 

@@ -68,7 +68,7 @@ class OperatorSettings(Settings):
     log_format: Literal["json", "text"] = "json"
     """json for machines that collect, text for people that watch."""
     log_level: Literal["debug", "info", "warning", "error"] = "info"
-    """One line per happening that matters at info; nothing but trouble from warning on."""
+    """At info, one line for whatever matters; from warning on, only trouble."""
 
     @field_validator("namespaces", "relay_forbid", "replay_forbid", mode="before")
     @classmethod

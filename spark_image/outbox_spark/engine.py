@@ -1,47 +1,51 @@
 """
-The engine: Spark. One application, and in it one job whose tasks take chunks.
+The engine: Spark. One application, and in it one job of equal tasks.
 
-Called by `driver`, which looks after the job while it runs. The only module that knows Spark, and
-it is entered late: a dry run needs none. Master, executors and all other settings come from
-`spark-submit`; where nobody says anything, the driver does it all itself.
+Called by a pipeline, which defines what a task does and watches the job while it runs. The only
+module that knows Spark, and it is entered late: a dry run needs none. Master, executors and all
+other settings come from `spark-submit`; without any, the driver does everything itself.
 """
 
 import logging
 import re
 import threading
+from collections.abc import Callable, Mapping
 from concurrent.futures import Future
 from concurrent.futures import TimeoutError as NotYet
 from contextlib import suppress
-from functools import partial
 from typing import Any
 
-from outbox_core.contract.replay import ReplaySettings
 from outbox_core.errors import EngineFailed, OutboxError
-from outbox_spark import slots, tasks
 
 log = logging.getLogger("outbox.replay")
-logging.getLogger("py4j").setLevel(logging.WARNING)  # each connection to the JVM is no happening
+logging.getLogger("py4j").setLevel(logging.WARNING)  # a connection to the JVM is not worth a line
+
+Task = Callable[[int], OutboxError | None]
+"""Takes its number. Spark ships it by name, so it is a top-level function, or a `partial` of one.
+An error that another try would meet again is returned, because Spark would try again; one that
+time may cure is raised, so that Spark does."""
 
 
 class Engine:
-    def __init__(self, settings: ReplaySettings) -> None:
+    def __init__(self, job_name: str, task: Task, connections: int, verbose: bool) -> None:
+        """`connections`: so many tasks at most run at the same time, because each needs one."""
         try:
             from pyspark import SparkContext  # not SparkSession: there is no SQL here
 
             self._spark: Any = SparkContext.getOrCreate()
         except Exception as error:
-            raise EngineFailed(f"Spark did not start: {told(error)}") from error
+            raise EngineFailed(f"Spark did not start: {summary(error)}") from error
         context = self._spark
-        # Its own progress is not ours; at debug it tells where executors are.
-        context.setLogLevel("INFO" if settings.log.level == "debug" else "WARN")
+        # Its own progress is not ours; at debug it shows where executors are.
+        context.setLogLevel("INFO" if verbose else "WARN")
         conf = dict(context.getConf().getAll())
-        self._tasks = slots.tasks(conf, context.defaultParallelism, settings.connections)
+        self._tasks = task_count(conf, context.defaultParallelism, connections)
         log.info(
             "Spark %s runs %d tasks on %s",
             *(context.version, self._tasks, context.master),
-            extra={"happening": "engine-started", "application": context.applicationId},
+            extra={"event": "engine-started", "application": context.applicationId},
         )
-        self._settings = settings
+        self._job_name, self._task = job_name, task
         self._job: Future[list[OutboxError | None]] = Future()
 
     def start(self) -> None:
@@ -67,17 +71,38 @@ class Engine:
 
     def _run(self) -> None:
         try:
-            self._spark.setJobDescription(f"replay {self._settings.id}")  # for its UI
-            work = partial(tasks.run, self._settings.model_dump_json(by_alias=True))
+            self._spark.setJobDescription(self._job_name)  # for its UI
             numbers = self._spark.parallelize(range(self._tasks), self._tasks)
-            self._job.set_result(numbers.map(work).collect())
+            self._job.set_result(numbers.map(self._task).collect())
         except Exception as error:
-            failed = EngineFailed(f"Spark gave the job up: {told(error)}")
+            failed = EngineFailed(f"Spark gave the job up: {summary(error)}")
             failed.__cause__ = error
             self._job.set_exception(failed)
 
 
-def told(error: Exception) -> str:
+def task_slots(conf: Mapping[str, str], local: int) -> int:
+    """
+    How many tasks Spark has room for, once all its executors have come.
+
+    By what is asked for and not by what has registered: executors come one after the other, and a
+    task that finds no room yet waits without harm. `local` is what Spark itself reports, which is
+    right where the driver does everything.
+    """
+    master = conf.get("spark.master", "local")
+    if master == "local" or master.startswith("local["):
+        return local
+    instances = int(conf.get("spark.executor.instances", "2"))
+    cores = int(conf.get("spark.executor.cores", "1"))
+    return instances * cores // int(conf.get("spark.task.cpus", "1"))
+
+
+def task_count(conf: Mapping[str, str], local: int, connections: int) -> int:
+    """Half as many connections may be used where each task can have a speculative twin."""
+    doubled = conf.get("spark.speculation", "false").lower() == "true"
+    return max(1, min(task_slots(conf, local), connections // 2 if doubled else connections))
+
+
+def summary(error: Exception) -> str:
     """What a person wants to know of Spark's many lines: the first, and what a task died of."""
     text = str(getattr(error, "java_exception", None) or error).strip()
     first, *rest = text.splitlines() or [type(error).__name__]

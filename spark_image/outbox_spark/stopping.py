@@ -1,43 +1,43 @@
 """
-Being told to stop: by a signal, or by the file that tells of one that came before we listened.
+Stopping: by a signal, or by the file that records one that came before we listened.
 
-Called by `__main__` and, before it lets work begin, by `driver`. Whoever starts us (`driver` in the
-image) ignores SIGTERM for us until we run, notes it, and says where.
+Called by `main` and, before it lets work begin, by a pipeline. Our parent process (`driver` in the
+image) ignores SIGTERM for us until we run, records it in a file, and passes on the path.
 """
 
 import os
 import signal
 from types import FrameType
 
-FILE = "OUTBOX_TOLD_TO_STOP"
-"""The environment's variable with the file's path."""
+STOP_FILE_VARIABLE = "OUTBOX_TOLD_TO_STOP"
+"""The environment variable with the file's path."""
 
 
-class Told(KeyboardInterrupt):
-    """To stop. An interrupt, so that psycopg cancels the statement that is under way."""
+class StopRequested(KeyboardInterrupt):
+    """An interrupt, so that psycopg cancels the statement that is under way."""
 
 
 def listen() -> None:
-    """From now on it is raised, wherever we are; also if it was said already."""
+    """From now on StopRequested is raised, wherever we are; also if the signal came already."""
 
     def stop(number: int, frame: FrameType | None) -> None:
         listen_no_more()
-        raise Told
+        raise StopRequested
 
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, stop)
-    check()
+    raise_if_requested()
 
 
 def listen_no_more() -> None:
-    """It is ending: last words are not cut off."""
+    """It is ending: the termination message is not cut off."""
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, signal.SIG_IGN)
 
 
-def check() -> None:
-    """The note may come a moment after the signal that we did not hear: so also before work."""
-    path = os.environ.get(FILE)
+def raise_if_requested() -> None:
+    """The file may come a moment after the signal that we missed: so this is asked before work."""
+    path = os.environ.get(STOP_FILE_VARIABLE)
     if path and os.path.exists(path):
         listen_no_more()
-        raise Told
+        raise StopRequested

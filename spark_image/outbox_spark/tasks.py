@@ -1,5 +1,5 @@
 """
-Tasks: what runs on the executors. Each takes chunks from the plan until there are none.
+Tasks: what runs on the executors. Each takes a replay's chunks from the plan until none is left.
 
 Called by Spark, by name: `engine` ships the name and the settings, never code or rows. A task keeps
 nothing: what is done stands in the ledger. So a task that dies, runs again or has a speculative
@@ -15,35 +15,30 @@ from outbox_core.contract.replay import ReplaySettings
 from outbox_core.errors import OutboxError, StoreUnavailable
 from outbox_core.observe import logs
 from outbox_core.store import replays
-from outbox_spark.patience import SHUT, Patient
+from outbox_spark.retrying_store import NOT_WORTH_WAITING, RetryingStore
 
 log = logging.getLogger("outbox.replay")
 
-LONGEST_WAIT = 1.0
-"""Seconds: the pace may have changed meanwhile."""
-SHORTEST_BUSY, LONGEST_BUSY = 0.002, 0.5
-"""Seconds until one looks again for a chunk that nobody is at; they double."""
+LONGEST_WAIT_SECONDS = 1.0
+"""For the pace, which may have changed meanwhile."""
+FIRST_BUSY_PAUSE_SECONDS, LONGEST_BUSY_PAUSE_SECONDS = 0.002, 0.5
+"""While others work on all the chunks that are left; it doubles."""
 
 
-def run(settings_json: str, number: int) -> OutboxError | None:
-    """
-    Until nothing is left.
-
-    An error that another try would meet again is handed back as a value, because Spark would try
-    again; one that time may mend is raised, so that Spark does.
-    """
+def take_chunks(settings_json: str, number: int) -> OutboxError | None:
+    """Until nothing is left. Which errors are returned and which are raised: see `engine.Task`."""
     settings = ReplaySettings.model_validate_json(settings_json)
     logs.set_up(settings.log)
     worker = f"{socket.gethostname()}/{number}.{os.getpid()}"  # a twin has the same number
     try:
-        with Patient(
+        with RetryingStore(
             settings.store,
             f"outbox-replay {settings.relay} {worker}",
             statement_timeout=settings.store.statement_timeout.total_seconds(),
         ) as store:
             chunks, events = take_all(store, settings.id, worker)
     except StoreUnavailable as error:
-        if not isinstance(error, SHUT):
+        if not isinstance(error, NOT_WORTH_WAITING):
             raise
         return error
     except OutboxError as error:
@@ -51,26 +46,26 @@ def run(settings_json: str, number: int) -> OutboxError | None:
     log.info(
         "task %d is done: %d chunks, %d events given back",
         *(number, chunks, events),
-        extra={"happening": "task-done", "worker": worker},
+        extra={"event": "task-done", "worker": worker},
     )
     return None
 
 
-def take_all(store: Patient, replay_id: str, worker: str) -> tuple[int, int]:
+def take_all(store: RetryingStore, replay_id: str, worker: str) -> tuple[int, int]:
     """How many chunks and events: for the log alone, because answers may be lost."""
     chunks = events = 0
-    busy = SHORTEST_BUSY
+    pause = FIRST_BUSY_PAUSE_SECONDS
     while True:
         taken = store.ask(lambda conn: replays.take(conn, replay_id, worker))
         match taken.outcome:
             case "done":
                 return chunks, events
             case "wait":
-                time.sleep(min(taken.wait, LONGEST_WAIT))
+                time.sleep(min(taken.wait, LONGEST_WAIT_SECONDS))
             case "busy":
-                time.sleep(busy)
-                busy = min(LONGEST_BUSY, 2 * busy)
+                time.sleep(pause)
+                pause = min(LONGEST_BUSY_PAUSE_SECONDS, 2 * pause)
             case _:
-                busy = SHORTEST_BUSY
+                pause = FIRST_BUSY_PAUSE_SECONDS
                 chunks += 1
                 events += taken.replayed

@@ -1,19 +1,19 @@
 """
 The throttle: how many events may come back per second now, so that live ones do not wait for them.
 
-Called by `driver`, about once a second. Pure: how long events wait is read by others, and the pace
-that is judged right here is kept to by the database, for all tasks together. What the replay gave
+Called by a pipeline, about once a second. Pure: how long events wait is read by others, and the
+pace that is judged right here is kept by the database, for all tasks together. What the replay gave
 back itself counts among those that wait: a relay takes it before its line of new events, so a queue
 of it is what live events would wait behind.
 """
 
 from dataclasses import dataclass, replace
 
-TOLERATED = 1.0
-"""Seconds that live events may wait in any case: below that it is the relay's own rhythm."""
-CRAWL = 0.01
-"""Share of the rate that is left at the least: a replay that stood still would tell nobody why."""
-GROWTH = 1.25
+TOLERATED_WAIT_SECONDS = 1.0
+"""Live events may wait so long in any case: below that it is the relay's own rhythm."""
+LEAST_SHARE = 0.01
+"""Of the rate, that is always left: a replay that stood still would not show why."""
+GROWTH_FACTOR = 1.25
 """A second without trouble allows a quarter more: back from half to all in three."""
 
 
@@ -28,7 +28,7 @@ class Throttle:
     @property
     def limit(self) -> float:
         """Seconds that live events may wait beside the replay."""
-        return max(2 * self.usual, TOLERATED)
+        return max(2 * self.usual, TOLERATED_WAIT_SECONDS)
 
     def seen(self, waited: float) -> "Throttle":
         """A backlog that was there at the beginning counts as usual until it is gone; what grows
@@ -40,5 +40,5 @@ class Throttle:
         if not self.yields:
             return self.rate
         if waited > self.limit:
-            return max(pace / 2, self.rate * CRAWL, 1.0)
-        return min(pace * GROWTH, self.rate)
+            return max(pace / 2, self.rate * LEAST_SHARE, 1.0)
+        return min(pace * GROWTH_FACTOR, self.rate)

@@ -6,7 +6,7 @@ from typing import Any, Protocol
 
 import pytest
 
-from outbox_core.contract.settings import Kafka as KafkaSettings
+from outbox_core.contract.settings import KafkaSettings
 from outbox_relay.publishers.kafka import KafkaPublisher
 from services import Kafka
 

@@ -4,8 +4,8 @@ import pytest
 from confluent_kafka.admin import AdminClient
 
 from fixtures.topics import MakeTopic
-from outbox_core.contract.settings import Kafka as KafkaSettings
-from outbox_relay.publishers.kafka_check import Finding, check_kafka
+from outbox_core.contract.settings import KafkaSettings
+from outbox_relay.publishers.kafka_check import CheckResult, check_kafka
 from services import Kafka
 from services.process import free_port
 
@@ -17,7 +17,7 @@ def settings(kafka: Kafka) -> KafkaSettings:
     return KafkaSettings(bootstrap_servers=kafka.bootstrap)
 
 
-def levels(findings: list[Finding], about: str) -> set[str]:
+def levels(findings: list[CheckResult], about: str) -> set[str]:
     return {level for level, text in findings if about in text}
 
 

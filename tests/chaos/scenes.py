@@ -16,7 +16,7 @@ from uuid import UUID
 from chaos.stage import LEASE, PATIENCE, Stage
 from fixtures.bulk import replay_settings
 from fixtures.outbox import Holder
-from outbox_core.errors import Refused as StoreRefused
+from outbox_core.errors import RequestRefused
 from outbox_core.model.attempt import Acked, Error, ErrorClass, Outcome, Refused
 from outbox_core.model.event import Claim
 from outbox_core.store import replays
@@ -302,7 +302,7 @@ def retiring(stage: Stage) -> None:
                     .carry_out(timedelta(seconds=5))
                     .status
                 )
-            except StoreRefused:  # it was marked by a try whose answer was lost
+            except RequestRefused:  # it was marked by a try whose answer was lost
                 return "unfinished"
 
     wait_until(lambda: stage.insist(once) in ("done", "unchanged"), PATIENCE, "it is retired")

@@ -5,7 +5,7 @@ import re
 import pytest
 
 from fixtures.chart import ROOT, SWITCHES_ON, Object, merged, nested, only, render
-from outbox_core.observe.metrics import Metrics as RelayMetrics
+from outbox_core.observe.metrics import RelayMetrics
 from outbox_operator.metrics import Metrics as OperatorMetrics
 
 RULES: list[Object] = [

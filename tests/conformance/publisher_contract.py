@@ -18,7 +18,7 @@ from typing import Any, Protocol
 
 import pytest
 
-from outbox_core.model.attempt import MAX_ERROR_TEXT, Acked, ErrorClass, Outcome, Refused
+from outbox_core.model.attempt import MAX_ERROR_CHARS, Acked, ErrorClass, Outcome, Refused
 from outbox_core.model.event import Claim
 from outbox_relay.publishers.protocol import Publisher
 
@@ -191,7 +191,7 @@ class PublisherContract:
         outcome = publish_one(target, target.refused_claim())
         assert isinstance(outcome, Refused)
         assert outcome.error.code
-        assert 0 < len(outcome.error.text) <= MAX_ERROR_TEXT
+        assert 0 < len(outcome.error.text) <= MAX_ERROR_CHARS
 
     def test_oo_28_32_threads_get_one_result_for_each_event_of_theirs(self, target: Target) -> None:
         batches = [[make_claim(f"{t}-{n}".encode()) for n in range(25)] for t in range(32)]

@@ -139,7 +139,7 @@ def test_what_an_older_process_registered_does_not_stay(
     outbox: Outbox, run_relay: RunRelay, settings: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A pod of before the change restarts in the middle of the rollout, and ends."""
-    monkeypatch.setattr(keeper, "ROLLOUT", 1.0)
+    monkeypatch.setattr(keeper, "ROLLOUT_SECONDS", 1.0)
     outbox.register("another")  # wants everything: so nothing is kept as unmatched
     broker = Broker()
     run_relay(outbox.dsn, broker, pod="new", lease="1.2s", **settings)

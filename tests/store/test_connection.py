@@ -6,7 +6,7 @@ from pathlib import Path
 import psycopg
 import pytest
 
-from outbox_core.contract.reasons import Reason, reason_of
+from outbox_core.contract.reasons import ProcessReason, reason_of
 from outbox_core.errors import SettingsError, StoreUnavailable
 from outbox_core.store.connection import connect
 from outbox_core.store.migrate import migrate
@@ -43,20 +43,20 @@ def guarded() -> Iterator[Postgres]:
 @pytest.mark.parametrize(
     ("who", "reason", "cure"),
     [
-        ("user=keyed password=wrong", Reason.WRONG_PASSWORD, "read again at every try"),
-        ("user=keyed", Reason.WRONG_PASSWORD, "read again at every try"),
-        ("user=rejected", Reason.LOGIN_REFUSED, "pg_hba.conf"),
-        ("user=stranger", Reason.LOGIN_REFUSED, "pg_hba.conf"),
-        ("user=groupless", Reason.LOGIN_REFUSED, "check the user"),
-        ("user=missing", Reason.LOGIN_REFUSED, "check the user"),
-        ("user=keyed password=right dbname=closed", Reason.LOGIN_REFUSED, "check the user"),
-        ("user=postgres dbname=nowhere", Reason.DATABASE_MISSING, "or create it"),
-        ("user=postgres port=1", Reason.STORE_UNREACHABLE, "refused"),
-        ("user=postgres dbname=frozen", Reason.STORE_READ_ONLY, "target_session_attrs"),
+        ("user=keyed password=wrong", ProcessReason.WRONG_PASSWORD, "read again at every try"),
+        ("user=keyed", ProcessReason.WRONG_PASSWORD, "read again at every try"),
+        ("user=rejected", ProcessReason.LOGIN_REFUSED, "pg_hba.conf"),
+        ("user=stranger", ProcessReason.LOGIN_REFUSED, "pg_hba.conf"),
+        ("user=groupless", ProcessReason.LOGIN_REFUSED, "check the user"),
+        ("user=missing", ProcessReason.LOGIN_REFUSED, "check the user"),
+        ("user=keyed password=right dbname=closed", ProcessReason.LOGIN_REFUSED, "check the user"),
+        ("user=postgres dbname=nowhere", ProcessReason.DATABASE_MISSING, "or create it"),
+        ("user=postgres port=1", ProcessReason.STORE_UNREACHABLE, "refused"),
+        ("user=postgres dbname=frozen", ProcessReason.STORE_READ_ONLY, "target_session_attrs"),
     ],
 )
 def test_each_shut_door_is_told_with_its_cure_and_may_open_by_itself(
-    guarded: Postgres, who: str, reason: Reason, cure: str
+    guarded: Postgres, who: str, reason: ProcessReason, cure: str
 ) -> None:
     with pytest.raises(StoreUnavailable) as caught:
         migrate(f"host=127.0.0.1 port={guarded.port} dbname=postgres {who}")

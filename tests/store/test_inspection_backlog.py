@@ -12,7 +12,7 @@ from fixtures.relays import Broker
 from outbox_core.model.lifecycle import Hold, State
 from outbox_core.model.retry import Retry
 from outbox_core.observe.health import Health
-from outbox_core.observe.metrics import Metrics
+from outbox_core.observe.metrics import RelayMetrics
 from outbox_core.store.inspect import backlog as module
 from outbox_core.store.inspect.backlog import backlog, fingerprint
 from outbox_relay.worker.breaker import Breaker
@@ -89,11 +89,11 @@ def test_a_large_backlog_is_estimated_within_a_fifth_and_by_index(
         low, high = (0, 63) if ordering == "Key" else (-1, -1)
         values = {
             "relay": relay, "floor": 0, "low": low, "high": high,
-            "cap": module.CAP, "sample": module.SAMPLE, "head": 10,
+            "cap": module.MOST_COUNTED_ROWS, "sample": module.SAMPLED_ROWS, "head": 10,
         }  # fmt: skip
         for statement in (
-            module.ESTIMATE.format(kind=module.LINE.where),
-            module.COUNT.format(kind=module.LINE.where),
+            module.ESTIMATE.format(kind=module.IN_LINE.where),
+            module.COUNT.format(kind=module.IN_LINE.where),
             module.OLDEST,
         ):
             query = statement.as_string(outbox.conn)
@@ -213,7 +213,7 @@ def test_the_report_tells_what_is_published_once_a_minute(
 ) -> None:
     monkeypatch.setenv("OUTBOX_DSN", outbox.dsn)
     now = 100.0
-    metrics = Metrics()
+    metrics = RelayMetrics()
     context = Context(
         settings=relay_settings(), relay=outbox.register(), publisher=Broker(), policy=Retry(),
         crew=Crew(1, -1), breaker=Breaker(lambda: now), health=Health(), metrics=metrics,

@@ -10,8 +10,8 @@ from fixtures.bulk import Bulk, emit_many, end_all, replay_settings
 from fixtures.cli import Cli
 from fixtures.outbox import Holder, Outbox
 from outbox_core.errors import (
-    Refused,
     RelayUnknown,
+    RequestRefused,
     RightMissing,
     SelectionInvalid,
     TooManyEvents,
@@ -175,7 +175,7 @@ def test_every_step_may_be_repeated(outbox: Outbox, relay: int) -> None:
     assert replays.begin(outbox.conn, settings) == (relay, False, True, False, 120)
     bulk = Bulk(outbox)
     assert bulk.take().replayed == 50
-    with pytest.raises(Refused, match="1 of 3 chunks"):
+    with pytest.raises(RequestRefused, match="1 of 3 chunks"):
         replays.finish(outbox.conn, bulk.id)
     assert bulk.run().replayed == 120
     for _ in range(2):
@@ -213,10 +213,10 @@ def test_nothing_that_matches_is_a_replay_that_is_done(outbox: Outbox, relay: in
 
 def test_a_chunk_is_not_taken_before_there_is_a_plan(outbox: Outbox, relay: int) -> None:
     settings = replay_settings()
-    with pytest.raises(Refused, match="not planned"):
+    with pytest.raises(RequestRefused, match="not planned"):
         replays.take(outbox.conn, settings.id, "worker")
     replays.begin(outbox.conn, settings)
-    with pytest.raises(Refused, match="not planned"):
+    with pytest.raises(RequestRefused, match="not planned"):
         replays.take(outbox.conn, settings.id, "worker")
 
 
@@ -271,12 +271,12 @@ def test_a_relay_that_was_retired_gets_nothing_back(outbox: Outbox, relay: int) 
     end_all(outbox, relay, "DEAD")
     bulk = Bulk(outbox)
     outbox.sql("SELECT outbox.retire_relay('relay', 'ann', 'gone')")
-    with pytest.raises(Refused, match="retired"):
+    with pytest.raises(RequestRefused, match="retired"):
         bulk.take()
     with pytest.raises(RelayUnknown):
         replays.begin(outbox.conn, bulk.settings)
     outbox.register("relay")
-    with pytest.raises(Refused, match="another OutboxReplay"):
+    with pytest.raises(RequestRefused, match="another OutboxReplay"):
         replays.begin(outbox.conn, bulk.settings)
     assert outbox.states("relay (retired #1)") == {"DEAD": 10}
 

@@ -18,7 +18,7 @@ from psycopg.conninfo import make_conninfo
 from fixtures.certificates import Authority
 from fixtures.made_resources import outbox_relay
 from fixtures.relays import StartRelay
-from outbox_core.contract.reasons import Reason, reason_of
+from outbox_core.contract.reasons import ProcessReason, reason_of
 from outbox_core.errors import OutboxError, StoreUnavailable, TlsFailed
 from outbox_core.store.connection import connect, translated
 from outbox_operator.resources.settings import SECRETS_PATH, store_files, store_variables
@@ -188,8 +188,8 @@ def test_what_is_wrong_is_told_with_its_cure(
     right, theirs = of(ours), of(stranger)
     others = of(ours, "somebody")
     of_strangers = {name: theirs[name] for name in ("tls.crt", "tls.key")}
-    tls, password = Reason.TLS_FAILED, Reason.WRONG_PASSWORD
-    cases: list[tuple[dict[str, Any], dict[str, Path], str, Reason, str]] = [
+    tls, password = ProcessReason.TLS_FAILED, ProcessReason.WRONG_PASSWORD
+    cases: list[tuple[dict[str, Any], dict[str, Path], str, ProcessReason, str]] = [
         (ALL, right | {"ca.crt": stranger.cert}, HOST, tls, "caSecretRef"),
         ({}, {}, HOST, tls, "caSecretRef"),  # public CAs
         (ALL, right, "elsewhere", tls, "use the mode verify-ca"),
@@ -248,4 +248,4 @@ def test_a_lost_connection_over_tls_is_no_matter_of_certificates(
         conn.execute("SELECT 1")
     monkeypatch.undo()
     guarded.server.start()
-    assert reason_of(caught.value) is Reason.STORE_UNREACHABLE, caught.value
+    assert reason_of(caught.value) is ProcessReason.STORE_UNREACHABLE, caught.value

@@ -3,7 +3,7 @@ Reasons: why a relay does not work, or why a process ended, in one word for mach
 
 Used on /status (`reasons`), and in the last words that a process which fails leaves to Kubernetes
 as its termination message. The operator reads both and makes conditions of them. The list only
-grows; who reads it expects words that it does not know, because a newer relay may say them.
+grows; its readers must expect words that they do not know, because a newer relay may use them.
 """
 
 from enum import StrEnum
@@ -15,11 +15,11 @@ from outbox_core.contract.report import ReportPart
 from outbox_core.errors import OutboxError
 from outbox_core.model.attempt import without_secrets
 
-LONGEST = 1000
-"""Characters of a message: Kubernetes keeps 4096 bytes of a termination message, and cuts after."""
+LONGEST_MESSAGE_CHARS = 1000
+"""Kubernetes keeps 4096 bytes of a termination message, and cuts after."""
 
 
-class Reason(StrEnum):
+class ProcessReason(StrEnum):
     SETTINGS_INVALID = "SettingsInvalid"
     """The settings, or a secret that they name, cannot be used: a person must change them."""
     STORE_UNREACHABLE = "StoreUnreachable"
@@ -58,7 +58,7 @@ class Reason(StrEnum):
     ENGINE_FAILED = "EngineFailed"
     """Spark could not do it; what it did stays done."""
     STORE_FAILED = "StoreFailed"
-    """Anything else that the database refused; the message tells."""
+    """Anything else that the database refused; see the message."""
     BROKER_UNREACHABLE = "BrokerUnreachable"
     """The broker does not answer, or cannot take anything."""
     BROKER_REFUSED = "BrokerRefused"
@@ -71,34 +71,34 @@ class Reason(StrEnum):
     """A fault of the program: the log has the stack trace."""
 
 
-OF: dict[type, Reason] = {
-    errors.SettingsError: Reason.SETTINGS_INVALID,
-    errors.StoreError: Reason.STORE_FAILED,
-    errors.StoreUnavailable: Reason.STORE_UNREACHABLE,
-    errors.StoreReadOnly: Reason.STORE_READ_ONLY,
-    errors.StoreBusy: Reason.STORE_BUSY,
-    errors.WrongPassword: Reason.WRONG_PASSWORD,
-    errors.LoginRefused: Reason.LOGIN_REFUSED,
-    errors.TlsFailed: Reason.TLS_FAILED,
-    errors.DatabaseMissing: Reason.DATABASE_MISSING,
-    errors.RightMissing: Reason.PERMISSION_DENIED,
-    errors.SchemaMissing: Reason.SCHEMA_MISSING,
-    errors.SchemaOutdated: Reason.SCHEMA_OUTDATED,
-    errors.SchemaTooNew: Reason.SCHEMA_TOO_NEW,
-    errors.RelayUnknown: Reason.RELAY_UNKNOWN,
-    errors.Refused: Reason.REFUSED,
-    errors.SelectionInvalid: Reason.SELECTION_INVALID,
-    errors.TooManyEvents: Reason.TOO_MANY_EVENTS,
-    errors.EngineFailed: Reason.ENGINE_FAILED,
-    errors.PublisherError: Reason.BROKER_UNREACHABLE,
-    errors.BrokerRefused: Reason.BROKER_REFUSED,
-    errors.Defect: Reason.DEFECT,
+REASON_OF: dict[type, ProcessReason] = {
+    errors.SettingsError: ProcessReason.SETTINGS_INVALID,
+    errors.StoreError: ProcessReason.STORE_FAILED,
+    errors.StoreUnavailable: ProcessReason.STORE_UNREACHABLE,
+    errors.StoreReadOnly: ProcessReason.STORE_READ_ONLY,
+    errors.StoreBusy: ProcessReason.STORE_BUSY,
+    errors.WrongPassword: ProcessReason.WRONG_PASSWORD,
+    errors.LoginRefused: ProcessReason.LOGIN_REFUSED,
+    errors.TlsFailed: ProcessReason.TLS_FAILED,
+    errors.DatabaseMissing: ProcessReason.DATABASE_MISSING,
+    errors.RightMissing: ProcessReason.PERMISSION_DENIED,
+    errors.SchemaMissing: ProcessReason.SCHEMA_MISSING,
+    errors.SchemaOutdated: ProcessReason.SCHEMA_OUTDATED,
+    errors.SchemaTooNew: ProcessReason.SCHEMA_TOO_NEW,
+    errors.RelayUnknown: ProcessReason.RELAY_UNKNOWN,
+    errors.RequestRefused: ProcessReason.REFUSED,
+    errors.SelectionInvalid: ProcessReason.SELECTION_INVALID,
+    errors.TooManyEvents: ProcessReason.TOO_MANY_EVENTS,
+    errors.EngineFailed: ProcessReason.ENGINE_FAILED,
+    errors.PublisherError: ProcessReason.BROKER_UNREACHABLE,
+    errors.BrokerRefused: ProcessReason.BROKER_REFUSED,
+    errors.Defect: ProcessReason.DEFECT,
 }
 
 
-def reason_of(error: Exception, otherwise: Reason = Reason.DEFECT) -> Reason:
+def reason_of(error: Exception, otherwise: ProcessReason = ProcessReason.DEFECT) -> ProcessReason:
     """By its class, or the nearest one above it that has a reason."""
-    return next((OF[kind] for kind in type(error).__mro__ if kind in OF), otherwise)
+    return next((REASON_OF[kind] for kind in type(error).__mro__ if kind in REASON_OF), otherwise)
 
 
 class LastWords(ReportPart):
@@ -113,12 +113,14 @@ class LastWords(ReportPart):
     def about(cls, error: OutboxError) -> "LastWords":
         """Bounded, and without anything that looks like a credential."""
         text = "; ".join(line.strip() for line in without_secrets(str(error)).splitlines())
-        cut = text if len(text) <= LONGEST else text[: LONGEST - 1] + "…"
+        cut = (
+            text if len(text) <= LONGEST_MESSAGE_CHARS else text[: LONGEST_MESSAGE_CHARS - 1] + "…"
+        )
         return cls(reason=reason_of(error), message=cut)
 
     @classmethod
     def read(cls, text: str) -> "LastWords | None":
-        """None where a container said something else, or was killed before it said anything."""
+        """None where a container wrote something else, or was killed before it wrote anything."""
         try:
             return cls.model_validate_json(text)
         except ValidationError:

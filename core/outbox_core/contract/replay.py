@@ -2,7 +2,7 @@
 Replays in bulk: the request, the settings that enter the driver, and the report that leaves it.
 
 `ReplayRequest` is what people write in an OutboxReplay; the operator adds what they cannot know and
-hands `ReplaySettings` to the driver as a file of JSON. The driver tells how it stands on /status,
+hands `ReplaySettings` to the driver as a file of JSON. The driver reports how far it is on /status,
 and at its end in its termination message: both are a `ReplayReport`. Fields are added, never
 changed, because an operator meets drivers of another version.
 """
@@ -15,10 +15,10 @@ from typing import Annotated, Literal
 
 from pydantic import Field, ValidationError, model_validator
 
-from outbox_core.contract.reasons import LONGEST
+from outbox_core.contract.reasons import LONGEST_MESSAGE_CHARS
 from outbox_core.contract.report import ReportPart
 from outbox_core.contract.selection import Selection
-from outbox_core.contract.settings import Http, Log, Store, explain
+from outbox_core.contract.settings import Http, Log, StoreSettings, explain
 from outbox_core.contract.values import Settings, Time
 from outbox_core.errors import SettingsError
 
@@ -44,12 +44,12 @@ class ReplayRequest(Settings):
     rate: Rate = Rate()
     """How fast. By default live traffic goes first."""
     dry_run: bool = False
-    """Say in the status what would happen; change nothing."""
+    """Show in the status what would happen; change nothing."""
     max_events: Annotated[int, Field(ge=1)] | None = None
     """If more match, nothing is replayed at all: a guard against a selection that is too wide."""
     reset_attempts: bool = True
-    """Give events their full budget of attempts again; else one that spent it is DEAD after its
-    next failure. The number of attempts so far is kept."""
+    """Give events their full budget of attempts again; otherwise one that spent it is DEAD after
+    its next failure. The number of attempts so far is kept."""
     reason: Annotated[str, Field(min_length=1, max_length=1000, pattern=r"[^ ]")]
     """Why; kept in the audit for good."""
 
@@ -75,7 +75,7 @@ class ReplaySettings(ReplayRequest):
 
     id: Annotated[str, Field(min_length=1, max_length=400)]
     """Under which the plan, the ledger, the audit and the deliveries know it. The same in every
-    attempt, so that a later one goes on; another for a resource that is made anew."""
+    attempt, so that a later one goes on; another for a resource that is created again."""
     relay: Annotated[str, Field(min_length=1)]
     """The relay's name in the database."""
     requested_by: str | None = None
@@ -83,7 +83,7 @@ class ReplaySettings(ReplayRequest):
     connections: Annotated[int, Field(ge=1, le=64)] = 16
     """So many tasks at most take chunks at the same time, whatever Spark has room for: each needs a
     connection to the database, and two keep it busy."""
-    store: Store = Store()
+    store: StoreSettings = StoreSettings()
     http: Http = Http()
     log: Log = Log()
 
@@ -171,7 +171,9 @@ class ReplayReport(ReportPart):
             elif shown is not None:
                 changes = {"preview": None}
             elif words.message:
-                changes = {"message": words.message[: min(LONGEST, len(words.message) - 100)]}
+                changes = {
+                    "message": words.message[: min(LONGEST_MESSAGE_CHARS, len(words.message) - 100)]
+                }
             else:
                 break
             words = words.model_copy(update=changes)

@@ -1,5 +1,5 @@
 """
-The report: what a relay process says of itself on /status. The operator reads it.
+The report: how a relay process describes itself on /status. The operator reads it.
 
 Fields are added, never changed: processes of two versions report side by side during a rollout.
 """
@@ -46,7 +46,7 @@ class Rates(Throughput):
 
     seconds: float = 0.0
     """Over so many: less than a minute after the start, more where nobody asked for longer. 0 where
-    a process does not say it."""
+    a process does not report it."""
 
 
 class Busy(ReportPart):
@@ -83,7 +83,7 @@ class TopError(ReportPart):
     code: str
     """The broker's word for it."""
     text: str
-    """What it said, of one of them: others may differ in numbers and ids."""
+    """The text of one of them: others may differ in numbers and ids."""
     count: int
     """How many events failed so last."""
 
@@ -114,7 +114,7 @@ class Report(ReportPart):
     estimated where it is large. None where nobody could read it yet."""
     rates: Rates
     busy: Busy | None = None
-    """None where a process does not say it: it is paused, or of an older version."""
+    """None where a process does not report it: it is paused, or of an older version."""
     top_errors: list[TopError]
     observed_at: datetime
-    """When the backlog was read, by the database's clock; else by this process's."""
+    """When the backlog was read, by the database's clock; otherwise by this process's."""

@@ -2,8 +2,8 @@
 The selection of a replay: which events come back.
 
 Part of `replay`, and of the OutboxReplay that people write. Whether it makes sense by itself is
-judged here; whether anything matches, and whether the regular expression is one, is for the
-database to say.
+judged here; whether anything matches, and whether the regular expression is one, the
+database decides.
 """
 
 from typing import Annotated, Literal
@@ -47,7 +47,7 @@ class Aggregate(Settings):
 
 
 class Selection(Settings):
-    """An event must fit everything that is said here; within a list, any item."""
+    """An event must fit everything that is given here; within a list, any item."""
 
     states: (
         Annotated[tuple[Literal["DEAD", "PUBLISHED"], ...], Field(min_length=1, max_length=2)]

@@ -1,9 +1,9 @@
 """
 Settings of a relay process: `relay.yaml`, each field with its default and the reason for it.
 
-What an OutboxRelay says, too, stands in a base class here (`StoreTimeouts`, `KafkaProducer`,
-`SaslMechanism`, `Behaviour`); where the two differ, `outbox_operator.resources` has its own.
-Parsing does no IO but reading that file; secrets are read when they are needed.
+What an OutboxRelay has, too, stands in a base class here (`StoreTimeouts`, `KafkaProducer`,
+`SaslMechanism`, `PublisherUnion`, `Behaviour`); where the two differ, `outbox_operator.resources`
+has its own. Parsing does no IO but reading that file; secrets are read when they are needed.
 """
 
 import socket
@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from datetime import timedelta
 from os import environ, getpid
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Generic, Literal, Self, TypeVar
 
 from pydantic import Field, ValidationError, model_validator
 
@@ -19,18 +19,18 @@ from outbox_core.contract.values import Duration, SecretRef, Settings, format_du
 from outbox_core.errors import SettingsError
 from outbox_core.model.retry import Override, Retry
 
-Seconds = timedelta(seconds=1)
+ONE_SECOND = timedelta(seconds=1)
 
 
 class StoreTimeouts(Settings):
-    connect_timeout: Annotated[Duration, Field(ge=Seconds)] = timedelta(seconds=10)
+    connect_timeout: Annotated[Duration, Field(ge=ONE_SECOND)] = timedelta(seconds=10)
     """How long to wait for a connection before the store counts as away, and is tried again."""
-    statement_timeout: Annotated[Duration, Field(ge=Seconds)] = timedelta(seconds=30)
+    statement_timeout: Annotated[Duration, Field(ge=ONE_SECOND)] = timedelta(seconds=30)
     """Above any healthy statement's time. At most half the lease is used, so that a statement that
     hangs is given up while the claims are still ours."""
 
 
-class Store(StoreTimeouts):
+class StoreSettings(StoreTimeouts):
     dsn: SecretRef = SecretRef(env="OUTBOX_DSN")
     """A PostgreSQL connection string; PgBouncer in transaction mode may be in between."""
 
@@ -75,7 +75,7 @@ class KafkaProducer(Settings):
     CloudEvents: the payload as it is, the event's fields as ce_* headers (binary mode)."""
     source: Annotated[str, Field(min_length=1)] = "/outbox"
     """The CloudEvents source: which system the events come from."""
-    delivery_timeout: Annotated[Duration, Field(ge=Seconds)] = timedelta(seconds=30)
+    delivery_timeout: Annotated[Duration, Field(ge=ONE_SECOND)] = timedelta(seconds=30)
     """How long the client tries to deliver one message; what it resends meanwhile is one attempt.
     Below the lease, or a late acknowledgement finds the event claimed by another relay."""
     linger: Annotated[Duration, Field(le=timedelta(seconds=1))] = timedelta(milliseconds=0)
@@ -88,7 +88,7 @@ class KafkaProducer(Settings):
     """Larger messages are refused before they are sent: at most the broker's own limit."""
 
 
-class Kafka(KafkaProducer):
+class KafkaSettings(KafkaProducer):
     tls: Tls | None = None
     """Present, even if empty: TLS."""
     sasl: Sasl | None = None
@@ -98,12 +98,17 @@ class Kafka(KafkaProducer):
     rests on (acks, idempotence, ordering of requests, timeouts) cannot be changed."""
 
 
-class Publisher(Settings):
-    kafka: Kafka | None = None
+KafkaKind = TypeVar("KafkaKind", bound=KafkaProducer)
+
+
+class PublisherUnion(Settings, Generic[KafkaKind]):
+    """Exactly one kind of publisher: in `relay.yaml`, and with other secrets in an OutboxRelay."""
+
+    kafka: KafkaKind | None = None
     """Apache Kafka, and what speaks its protocol."""
 
     @model_validator(mode="after")
-    def exactly_one(self) -> "Publisher":
+    def exactly_one(self) -> Self:
         if self.kafka is None:
             raise ValueError("name exactly one publisher: kafka")
         return self
@@ -112,6 +117,10 @@ class Publisher(Settings):
     def timeout(self) -> timedelta:
         assert self.kafka is not None
         return self.kafka.delivery_timeout
+
+
+class PublisherSettings(PublisherUnion[KafkaSettings]):
+    pass
 
 
 class RetryOverride(Settings):
@@ -136,7 +145,7 @@ class RetryPolicy(Settings):
     jitter: Annotated[float, Field(ge=0, le=1)] = 0.2
     """Each delay is up to this share longer or shorter, so that what failed together does not
     come back together."""
-    max_age: Annotated[Duration, Field(ge=Seconds)] | None = None
+    max_age: Annotated[Duration, Field(ge=ONE_SECOND)] | None = None
     """Events older than this are declared dead instead of published late; what a person brings back
     is as old as that. Default: never; an outage of any length then sends nothing to DEAD."""
     max_crashes: Annotated[int, Field(ge=1)] = 3
@@ -167,7 +176,7 @@ class RetryPolicy(Settings):
 
 class Polling(Settings):
     shortest: Annotated[Duration, Field(ge=timedelta(milliseconds=1))] = timedelta(milliseconds=2)
-    """Pause between looks while events trickle in: each look costs the database about the same for
+    """Pause between two claims while events trickle in: each costs the database about the same for
     one event as for fifty. None while there is more to do than a trickle."""
     longest: Annotated[Duration, Field(ge=timedelta(milliseconds=10))] = timedelta(seconds=3)
     """Pause when nothing has come for a while: an idle relay costs 20 statements a minute."""
@@ -196,11 +205,11 @@ class Log(Settings):
     format: Literal["json", "text"] = "json"
     """json for machines that collect, text for people that watch."""
     level: Literal["debug", "info", "warning", "error"] = "info"
-    """One line per happening that matters at info; nothing but trouble from warning on."""
+    """At info, one line for whatever matters; from warning on, only trouble."""
 
 
 class Behaviour(Settings):
-    """How a relay works, wherever it is told so."""
+    """How a relay works: in `relay.yaml` and in an OutboxRelay alike."""
 
     subscription: Subscription = Subscription()
     """Which events are this relay's."""
@@ -210,7 +219,7 @@ class Behaviour(Settings):
     workers: Annotated[int, Field(ge=1, le=16)] = 2
     """Claims in flight per process: while one waits for the broker, another talks to the
     database. More than two only help where the broker is far away."""
-    lease: Annotated[Duration, Field(ge=Seconds)] = timedelta(seconds=60)
+    lease: Annotated[Duration, Field(ge=ONE_SECOND)] = timedelta(seconds=60)
     """How long a claim is ours unless renewed. Above the publisher's timeout, or a late
     acknowledgement finds the event published by another relay. It is also how long the events
     of a relay that died wait."""
@@ -223,11 +232,11 @@ class Behaviour(Settings):
     """How often, and after which pauses, a failed event is tried again."""
     polling: Polling = Polling()
     """How often the database is asked for new events."""
-    drain_timeout: Annotated[Duration, Field(ge=Seconds)] | None = None
+    drain_timeout: Annotated[Duration, Field(ge=ONE_SECOND)] | None = None
     """After SIGTERM: how long what is in flight may take. Default: 5 s more than the publisher's
     deliveryTimeout; less than that timeout is refused, because what is cut off is sent twice."""
     log: Log = Log()
-    """What a process tells, and how."""
+    """What a process logs, and how."""
 
     @property
     def publisher_timeout(self) -> timedelta:
@@ -260,9 +269,9 @@ class RelaySettings(Behaviour):
 
     name: Annotated[str, Field(min_length=1, max_length=253)]
     """The relay's name in the database. Processes with the same name share its events."""
-    store: Store = Store()
+    store: StoreSettings = StoreSettings()
     """Where the events are."""
-    publisher: Publisher
+    publisher: PublisherSettings
     """Where they go: exactly one kind."""
     paused: bool = False
     """Claim nothing, reap nothing, hold no lanes: only watch and report the backlog. The relay is
@@ -270,7 +279,7 @@ class RelaySettings(Behaviour):
     http: Http = Http()
     """Metrics, probes and status: one port."""
     identity: str = ""
-    """Who we are in claimed_by. Default: $POD_NAME, else host name and process id."""
+    """Who we are in claimed_by. Default: $POD_NAME, otherwise host name and process id."""
 
     @property
     def publisher_timeout(self) -> timedelta:
@@ -287,8 +296,8 @@ class RelaySettings(Behaviour):
         return environ.get("POD_NAME") or f"{socket.gethostname()}-{getpid()}"
 
 
-def load(path: Path) -> RelaySettings:
-    """Read and check a config file; what is wrong is said field by field."""
+def load_relay(path: Path) -> RelaySettings:
+    """Read and check a config file; what is wrong is reported field by field."""
     import yaml  # here, because the operator reads these models and no file
 
     try:
@@ -309,7 +318,7 @@ def load(path: Path) -> RelaySettings:
         raise SettingsError(f"{path}:\n{explain(error)}") from error
 
 
-UNKNOWN = "unknown field: remove it or correct its name; a newer version may know it"
+UNKNOWN_FIELD = "unknown field: remove it or correct its name; a newer version may know it"
 
 
 def explain(error: ValidationError) -> str:
@@ -322,4 +331,4 @@ def explain(error: ValidationError) -> str:
 
 
 def explain_one(kind: str, message: str) -> str:
-    return UNKNOWN if kind == "extra_forbidden" else message.removeprefix("Value error, ")
+    return UNKNOWN_FIELD if kind == "extra_forbidden" else message.removeprefix("Value error, ")

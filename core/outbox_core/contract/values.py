@@ -11,22 +11,26 @@ from pydantic.alias_generators import to_camel
 
 from outbox_core.errors import SettingsError
 
-UNITS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
+SECONDS_PER_UNIT = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
 DURATION = re.compile(r"[0-9]+d|([0-9]+(\.[0-9]+)?(ms|[smh]))+")
 """Go's, so Kubernetes', syntax; and days, which Go does not know, so they stand alone."""
-LONGEST = timedelta(days=106_751)
+LONGEST_DURATION = timedelta(days=106_751)
 """292 years: what Go, so Kubernetes, can count. Longer is a mistake anyway."""
-LONGEST_TEXT = 32
+LONGEST_DURATION_CHARS = 32
 
 
 def parse_duration(value: object) -> object:
     """`500ms`, `30s`, `1h30m`; a bare number is refused because nobody knows its unit."""
     if isinstance(value, timedelta):
         return value
-    if isinstance(value, str) and len(value) <= LONGEST_TEXT and DURATION.fullmatch(value):
+    if (
+        isinstance(value, str)
+        and len(value) <= LONGEST_DURATION_CHARS
+        and DURATION.fullmatch(value)
+    ):
         parts = re.findall(r"(\d+(?:\.\d+)?)(ms|[smhd])", value)
-        seconds = sum(float(n) * UNITS[unit] for n, unit in parts)
-        if seconds > LONGEST.total_seconds():
+        seconds = sum(float(n) * SECONDS_PER_UNIT[unit] for n, unit in parts)
+        if seconds > LONGEST_DURATION.total_seconds():
             raise ValueError(f"{value!r} is longer than anything lasts")
         return timedelta(seconds=seconds)
     raise ValueError(f"{value!r} is not a duration: write for example 500ms, 30s, 5m, 1h30m or 7d")
@@ -35,8 +39,8 @@ def parse_duration(value: object) -> object:
 def format_duration(value: timedelta) -> str:
     seconds = value.total_seconds()
     for unit in ("d", "h", "m", "s"):
-        if seconds and seconds % UNITS[unit] == 0:
-            return f"{seconds / UNITS[unit]:.0f}{unit}"
+        if seconds and seconds % SECONDS_PER_UNIT[unit] == 0:
+            return f"{seconds / SECONDS_PER_UNIT[unit]:.0f}{unit}"
     return f"{seconds * 1000:.3f}".rstrip("0").rstrip(".") + "ms"
 
 

@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from outbox_core.model.lifecycle import Hold, State
 
-MAX_ERROR_TEXT = 500
+MAX_ERROR_CHARS = 500
 
 
 class ErrorClass(StrEnum):
@@ -24,7 +24,7 @@ class ErrorClass(StrEnum):
     DESTINATION = "destination"
     """This topic or endpoint, while the broker and others work: retried as in an outage."""
     CRASH = "crash"
-    """The lease ran out: the relay died or hung while it had the event."""
+    """The lease expired: the relay died or hung while it had the event."""
     EXPIRED = "expired"
     """Older than the relay's maxAge."""
     OPERATOR = "operator"
@@ -56,8 +56,8 @@ class Error(NamedTuple):
     def of(cls, kind: ErrorClass, code: str, text: str) -> "Error":
         """Bounded, and without anything that looks like a credential."""
         clean = without_secrets(text).replace("\x00", "")
-        if len(clean) > MAX_ERROR_TEXT:
-            clean = clean[: MAX_ERROR_TEXT - 1] + "…"
+        if len(clean) > MAX_ERROR_CHARS:
+            clean = clean[: MAX_ERROR_CHARS - 1] + "…"
         return cls(kind, code[:100], clean)
 
 

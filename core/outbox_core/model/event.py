@@ -24,7 +24,7 @@ class Claim(NamedTuple):
     """Claims so far, this one included; never falls."""
     attempts_base: int
     crashes: int
-    """How many leases of this event ran out in a row before this claim."""
+    """How many leases of this event expired in a row before this claim."""
     lane: int
     event_id: str
     event_type: str
@@ -69,8 +69,8 @@ class Claim(NamedTuple):
 
     @property
     def traceparent(self) -> str | None:
-        """The W3C trace context of the span that made the event: the application's header, else
-        what it left in the metadata."""
+        """The W3C trace context of the span that made the event: the application's header,
+        otherwise what it left in the metadata."""
         if self.headers_json is not None and "traceparent" in self.headers_json.lower():
             for name, value in self.headers:
                 if name.lower() == "traceparent":
@@ -79,5 +79,5 @@ class Claim(NamedTuple):
 
     @property
     def routing_key(self) -> str | None:
-        """What the broker partitions by: partition_key, else ordering_key."""
+        """What the broker partitions by: partition_key, otherwise ordering_key."""
         return self.ordering_key if self.partition_key is None else self.partition_key

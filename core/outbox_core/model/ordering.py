@@ -1,21 +1,75 @@
 """
-Order within a key: what may be sent together, and who waits when something failed.
+Order within a key: what may be sent together, and what waits when something failed.
 
-The rule: an event is not sent while an earlier one of its key may still fail. So a batch goes out
-in waves. A wave holds several events of a key only where the publisher promises that within one
-call none of them arrives unless all before it did (the same `route`); else one of each key.
+The rule: an event is not sent while an earlier one of its key may still fail. `KeyOrder` is that
+rule, for the worker (between its calls), for publishers (within one call) and for the verdicts.
+
+A batch goes out in waves. A wave holds several events of a key only where the publisher promises
+that within one call none of them arrives unless all before it did (the same `route`); otherwise
+one of each key.
 """
 
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Hashable, Iterator, Sequence
 
 from outbox_core.model.attempt import Acked, Outcome, Unsent, Verdict
 from outbox_core.model.event import Claim
 from outbox_core.model.lifecycle import Hold, State
 
-Route = Callable[[Claim], Hashable | None]
+RouteOf = Callable[[Claim], Hashable | None]
+
+BEHIND = Unsent("an earlier event of its key was not published")
 
 
-def waves(batch: Sequence[Claim], route: Route) -> list[list[Claim]]:
+class KeyOrder:
+    """
+    Nothing goes out behind a failure of its key: remembers, for one batch, which keys have failed.
+
+    An event without a key waits for nothing and holds up nothing. Where the relay does not order
+    (`enabled` is false) that is true of every event.
+    """
+
+    def __init__(self, enabled: bool = True) -> None:
+        self._enabled = enabled
+        self.failed_keys: set[str] = set()
+        """Read directly where a call for each event would cost too much: mostly it is empty."""
+
+    def blocks(self, claim: Claim) -> bool:
+        """Whether an earlier event of its key failed, so that this one must wait."""
+        return claim.ordering_key in self.failed_keys
+
+    def fail(self, claim: Claim) -> None:
+        """It did not arrive, or nobody knows: what is behind it in its key waits."""
+        if self._enabled and claim.ordering_key is not None:
+            self.failed_keys.add(claim.ordering_key)
+
+    def saw(self, claims: Sequence[Claim], outcomes: Sequence[Outcome | None]) -> None:
+        """What became of these. None is in doubt, and counts as a failure."""
+        for claim, outcome in zip(claims, outcomes, strict=True):
+            if not isinstance(outcome, Acked):
+                self.fail(claim)
+
+    def waves(self, batch: Sequence[Claim], route_of: RouteOf) -> Iterator[list[Claim]]:
+        """
+        The batch in waves, each without what has come to stand behind a failure: between two of
+        them the caller reports by `saw`. What appears in no wave is left BEHIND.
+        """
+        for wave in waves(batch, route_of) if self._enabled else [list(batch)]:
+            if sendable := [claim for claim in wave if not self.blocks(claim)]:
+                yield sendable
+
+    def settle(self, batch: Sequence[Claim], outcomes: Sequence[Outcome]) -> list[Outcome]:
+        """The same outcomes, but of each key only the first failure: the others are BEHIND it."""
+        settled = []
+        for claim, outcome in zip(batch, outcomes, strict=True):
+            if not isinstance(outcome, Acked):
+                if self.blocks(claim):
+                    outcome = BEHIND
+                self.fail(claim)
+            settled.append(outcome)
+        return settled
+
+
+def waves(batch: Sequence[Claim], route_of: RouteOf) -> list[list[Claim]]:
     """Cut a batch, which is in seq order, into waves that are in seq order too."""
     result: list[list[Claim]] = [[]]
     last: dict[str, tuple[int, Hashable | None]] = {}
@@ -24,7 +78,7 @@ def waves(batch: Sequence[Claim], route: Route) -> list[list[Claim]]:
         if key is None:
             result[0].append(claim)
             continue
-        here = route(claim)
+        here = route_of(claim)
         seen = last.get(key)
         if seen is None:
             wave = 0
@@ -39,44 +93,22 @@ def waves(batch: Sequence[Claim], route: Route) -> list[list[Claim]]:
     return result
 
 
-def broken_keys(wave: Sequence[Claim], outcomes: Sequence[Outcome]) -> set[str]:
-    """Keys of which something in this wave did not arrive."""
-    return {
-        claim.ordering_key
-        for claim, outcome in zip(wave, outcomes, strict=True)
-        if claim.ordering_key is not None and not isinstance(outcome, Acked)
-    }
-
-
-def without_broken(wave: Sequence[Claim], broken: set[str]) -> tuple[list[Claim], list[Claim]]:
-    """(to send, to leave): what stands behind a failure of its key is left."""
-    if not broken:
-        return list(wave), []
-    send = [c for c in wave if c.ordering_key not in broken]
-    leave = [c for c in wave if c.ordering_key in broken]
-    return send, leave
-
-
-def in_order(verdicts: Sequence[tuple[Claim, Verdict]], block_on_dead: bool) -> list[Verdict]:
+def with_holds(verdicts: Sequence[tuple[Claim, Verdict]], block_on_dead: bool) -> list[Verdict]:
     """
     The same verdicts, with the holds that an ordered relay needs: an event that is dead under
     `onDead: Block` keeps its key, and what stands behind a failure of its key waits for it.
     """
-    waiting: set[str] = set()
+    order = KeyOrder()
     result = []
     for claim, verdict in verdicts:
-        key = claim.ordering_key
-        if key is not None:
+        if claim.ordering_key is not None:
             if verdict.state is State.DEAD:
                 if block_on_dead:
                     verdict = verdict._replace(hold=Hold.DEAD)
-                    waiting.add(key)
-            elif key in waiting and verdict.hold is Hold.TIME:
+                    order.fail(claim)
+            elif order.blocks(claim) and verdict.hold is Hold.TIME:
                 verdict = verdict._replace(hold=Hold.KEY)
             elif verdict.delay > 0:
-                waiting.add(key)
+                order.fail(claim)
         result.append(verdict)
     return result
-
-
-BEHIND = Unsent("an earlier event of its key was not published")

@@ -14,12 +14,12 @@ from outbox_core.model.attempt import Error, ErrorClass, Outcome, Refused, Unsen
 from outbox_core.model.event import Claim
 from outbox_core.model.lifecycle import Hold, State
 
-SHORTEST_DELAY = 0.01
+SHORTEST_DELAY_SECONDS = 0.01
 """A retry is always in the future: a failure never turns into a tight loop."""
 
-LONGEST_PARKED = 60.0
-"""Seconds. Waiting for a destination costs an event nothing, so nobody decides by its delay whether
-to give up: shorter than a retry's, because all of them wait for the same moment."""
+LONGEST_PARKED_DELAY_SECONDS = 60.0
+"""Waiting for a destination costs an event nothing, so nobody decides by its delay whether to give
+up: shorter than a retry's, because all of them wait for the same moment."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +45,7 @@ class Retry:
         return _first_match(self.overrides, event_type)
 
     def limit(self, claim: Claim) -> int:
-        """The event's own limit, else its type's, else the relay's."""
+        """The event's own limit, otherwise its type's, otherwise the relay's."""
         if claim.max_attempts is not None:
             return claim.max_attempts
         override = self.override(claim.event_type)
@@ -63,7 +63,7 @@ class Retry:
         cap = self.max_delay.total_seconds()
         exact = min(cap, base.total_seconds() * 2.0 ** min(nth - 1, 60))
         spread = exact * (1.0 + self.jitter * (2.0 * chance - 1.0))
-        return max(SHORTEST_DELAY, min(cap, spread))
+        return max(SHORTEST_DELAY_SECONDS, min(cap, spread))
 
     def is_too_old(self, claim: Claim) -> bool:
         return self.max_age is not None and claim.age > self.max_age
@@ -108,10 +108,10 @@ def give_back(claim: Claim, delay: float = 0.0) -> Verdict:
 
 def judge_crash(claim: Claim, policy: Retry, chance: float) -> Verdict:
     """
-    The lease ran out. Perhaps the relay was killed, perhaps the event killed it.
+    The lease expired. Perhaps the relay was killed, perhaps the event killed it.
 
     In a crowd nobody is guilty: all come back as suspects, first in small groups and then one by
-    one, without loss of budget. Whoever was alone and it happened again pays for it.
+    one, without loss of budget. An event that was alone when it happened again pays for it.
     """
     alone = claim.crashes >= 2
     error = Error.of(
@@ -136,7 +136,7 @@ def judge_crash(claim: Claim, policy: Retry, chance: float) -> Verdict:
 
 def _while_parked(claim: Claim, policy: Retry, chance: float) -> float:
     """By all attempts, since none counts."""
-    return min(LONGEST_PARKED, policy.delay(claim.event_type, claim.attempts, chance))
+    return min(LONGEST_PARKED_DELAY_SECONDS, policy.delay(claim.event_type, claim.attempts, chance))
 
 
 def _dead(claim: Claim, error: Error) -> Verdict:

@@ -5,7 +5,7 @@ import threading
 import time
 from collections.abc import Callable, Mapping
 
-from outbox_core.contract.reasons import Reason, reason_of
+from outbox_core.contract.reasons import ProcessReason, reason_of
 from outbox_core.errors import OutboxError
 
 log = logging.getLogger("outbox.health")
@@ -18,11 +18,13 @@ class Health:
         self._clock = clock
         self._lock = threading.Lock()
         self._troubles: dict[str, str] = {"start": "not registered with the store yet"}
-        self._reasons = {"start": Reason.STARTING}
+        self._reasons = {"start": ProcessReason.STARTING}
         self._since = {"start": clock()}
 
-    def trouble(self, what: str, why: str | OutboxError, reason: Reason | None = None) -> None:
-        """`reason` where `why` is not an error, which tells it."""
+    def trouble(
+        self, what: str, why: str | OutboxError, reason: ProcessReason | None = None
+    ) -> None:
+        """`reason` where `why` is not an error, which has its own."""
         if isinstance(why, OutboxError):
             reason = reason or reason_of(why)
         with self._lock:
@@ -33,14 +35,14 @@ class Health:
             if reason is not None:
                 self._reasons[what] = reason
         if not known:
-            log.warning("%s unavailable: %s", what, why, extra={"happening": "unavailable"})
+            log.warning("%s unavailable: %s", what, why, extra={"event": "unavailable"})
 
     def draining(self, why: str) -> None:
-        """Not fit for more work, and nothing is wrong: we were told to stop."""
+        """Not fit for more work, and nothing is wrong: we were asked to stop."""
         with self._lock:
             self._troubles["draining"] = why
-            self._reasons["draining"] = Reason.DRAINING
-        log.info("draining: %s", why, extra={"happening": "draining"})
+            self._reasons["draining"] = ProcessReason.DRAINING
+        log.info("draining: %s", why, extra={"event": "draining"})
 
     def well(self, what: str) -> None:
         with self._lock:
@@ -48,14 +50,14 @@ class Health:
             self._reasons.pop(what, None)
             self._since.pop(what, None)
         if known is not None and what != "start":
-            log.info("%s available again", what, extra={"happening": "available"})
+            log.info("%s available again", what, extra={"event": "available"})
 
     @property
     def troubles(self) -> Mapping[str, str]:
         with self._lock:
             return dict(self._troubles)
 
-    def lasting(self, reason: Reason, seconds: float) -> Mapping[str, str]:
+    def lasting(self, reason: ProcessReason, seconds: float) -> Mapping[str, str]:
         """The troubles for this reason that have lasted so long."""
         since = self._clock() - seconds
         with self._lock:
@@ -66,7 +68,7 @@ class Health:
             }
 
     @property
-    def reasons(self) -> Mapping[str, Reason]:
+    def reasons(self) -> Mapping[str, ProcessReason]:
         """Of the same troubles, for machines, where they are known."""
         with self._lock:
             return dict(self._reasons)

@@ -1,4 +1,4 @@
-"""Logs: one line per happening that matters, as JSON or text; no payloads, no secrets."""
+"""Logs: one line for whatever matters, as JSON or text; no payloads, no secrets."""
 
 import json
 import logging
@@ -8,45 +8,53 @@ from datetime import UTC, datetime
 from outbox_core.contract.settings import Log
 from outbox_core.model.attempt import without_secrets
 
-STANDARD = frozenset(vars(logging.LogRecord("", 0, "", 0, "", None, None))) | {"message", "asctime"}
+STANDARD_ATTRIBUTES = {
+    *vars(logging.LogRecord("", 0, "", 0, "", None, None)),
+    *("message", "asctime"),
+}
+"""Of every record: the others were given as `extra`."""
+MOST_LOGGED_IDS = 20
+"""Of events, in one line."""
 
 
-def fields(record: logging.LogRecord) -> dict[str, object]:
+def extra_fields(record: logging.LogRecord) -> dict[str, object]:
     """What was given as `extra`."""
-    return {k: clean(v) for k, v in vars(record).items() if k not in STANDARD}
+    return {k: redacted(v) for k, v in vars(record).items() if k not in STANDARD_ATTRIBUTES}
 
 
-def clean(value: object) -> object:
+def redacted(value: object) -> object:
     if isinstance(value, str):
         return without_secrets(value)
     if isinstance(value, list | tuple):
-        return [clean(v) for v in value]
+        return [redacted(v) for v in value]
     if isinstance(value, dict):
-        return {k: clean(v) for k, v in value.items()}
+        return {k: redacted(v) for k, v in value.items()}
     return value if isinstance(value, int | float | None) else without_secrets(str(value))
 
 
-def line(record: logging.LogRecord) -> str:
+def message_of(record: logging.LogRecord) -> str:
     text = record.getMessage()
     if record.exc_info:
         text += "\n" + logging.Formatter().formatException(record.exc_info)
     return without_secrets(text)
 
 
-def time(record: logging.LogRecord) -> str:
+def timestamp(record: logging.LogRecord) -> str:
     return datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds")
 
 
 class JsonFormatter(logging.Formatter):
     def format(self, record: logging.LogRecord) -> str:
-        head = {"time": time(record), "level": record.levelname.lower(), "logger": record.name}
-        return json.dumps({**head, "message": line(record), **fields(record)}, default=str)
+        head = {"time": timestamp(record), "level": record.levelname.lower(), "logger": record.name}
+        return json.dumps(
+            {**head, "message": message_of(record), **extra_fields(record)}, default=str
+        )
 
 
 class TextFormatter(logging.Formatter):
     def format(self, record: logging.LogRecord) -> str:
-        extra = "".join(f" {k}={v}" for k, v in fields(record).items())
-        return f"{time(record)} {record.levelname:7} {line(record)}{extra}"
+        extra = "".join(f" {k}={v}" for k, v in extra_fields(record).items())
+        return f"{timestamp(record)} {record.levelname:7} {message_of(record)}{extra}"
 
 
 def set_up(settings: Log) -> None:

@@ -15,8 +15,11 @@ from prometheus_client.registry import Collector
 
 from outbox_core.contract.report import Report
 
-SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 300)
-SIZES = (1, 2, 5, 10, 25, 50, 100, 250, 500, 1000, 2000, 5000, 10000)
+SECONDS_BUCKETS = (
+    *(0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5),
+    *(1, 2.5, 5, 10, 30, 60, 300),
+)
+BATCH_SIZE_BUCKETS = (1, 2, 5, 10, 25, 50, 100, 250, 500, 1000, 2000, 5000, 10000)
 
 
 class Latencies(Collector):
@@ -25,13 +28,13 @@ class Latencies(Collector):
     def __init__(self, name: str, text: str, registry: CollectorRegistry) -> None:
         self._name, self._text = name, text
         self._lock = Lock()
-        self._counts = [0] * (len(SECONDS) + 1)
+        self._counts = [0] * (len(SECONDS_BUCKETS) + 1)
         self._sum = 0.0
         registry.register(self)
 
     def observe(self, seconds: Sequence[float]) -> None:
         ordered = sorted(seconds)
-        edges = [bisect_left(ordered, edge + 1e-9) for edge in SECONDS]
+        edges = [bisect_left(ordered, edge + 1e-9) for edge in SECONDS_BUCKETS]
         with self._lock:
             below = 0
             for i, edge in enumerate([*edges, len(ordered)]):
@@ -43,13 +46,13 @@ class Latencies(Collector):
         with self._lock:
             counts, total = list(self._counts), self._sum
         buckets, running = [], 0
-        for edge, count in zip([*map(str, SECONDS), "+Inf"], counts, strict=True):
+        for edge, count in zip([*map(str, SECONDS_BUCKETS), "+Inf"], counts, strict=True):
             running += count
             buckets.append((edge, float(running)))
         yield HistogramMetricFamily(self._name, self._text, buckets=buckets, sum_value=total)
 
 
-class Metrics:
+class RelayMetrics:
     def __init__(self) -> None:
         self.registry = r = CollectorRegistry()
         self.published = Counter(
@@ -70,9 +73,15 @@ class Metrics:
         self.renewed = Counter(
             "outbox_renewed_claims", "Claims renewed during a publish", registry=r
         )
-        self.batch = Histogram("outbox_batch_size", "Events per claim", buckets=SIZES, registry=r)
+        self.batch = Histogram(
+            "outbox_batch_size", "Events per claim", buckets=BATCH_SIZE_BUCKETS, registry=r
+        )
         self.stage = Histogram(
-            "outbox_stage_seconds", "Time of a stage", ["stage"], buckets=SECONDS, registry=r
+            "outbox_stage_seconds",
+            "Time of a stage",
+            ["stage"],
+            buckets=SECONDS_BUCKETS,
+            registry=r,
         )
         self.latency = Latencies(
             "outbox_commit_to_ack_seconds", "From the event's insert to the acknowledgement", r
@@ -101,7 +110,7 @@ class Metrics:
         )
 
     def show(self, report: Report) -> None:
-        """What the report tells anyway is not counted twice."""
+        """What the report has anyway is not counted twice."""
         if report.backlog is not None:
             for state in ("pending", "claimed", "dead"):
                 self.backlog.labels(state).set(getattr(report.backlog, state))

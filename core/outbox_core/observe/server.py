@@ -2,7 +2,7 @@
 The one port: /healthz (a restart would not help), /readyz (nothing stands in the way), /status (the
 report, as JSON) and /metrics. Everything is read-only; nothing here needs a credential.
 
-Of a relay and of a replay's driver alike: what is reported and measured is theirs to say.
+Of a relay and of a replay's driver alike: what is reported and measured is up to them.
 """
 
 import logging
@@ -13,7 +13,7 @@ from typing import Generic, Protocol, TypeVar
 
 from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, generate_latest
 
-from outbox_core.contract.reasons import Reason
+from outbox_core.contract.reasons import ProcessReason
 from outbox_core.contract.report import ReportPart
 from outbox_core.contract.settings import Http
 from outbox_core.errors import SettingsError
@@ -21,12 +21,12 @@ from outbox_core.observe.health import Health
 
 log = logging.getLogger("outbox.http")
 
-LOST_AFTER = 60.0
-"""Seconds; above every timeout after which a connection is tried again."""
-ANSWER_WITHIN = 0.5
-"""Seconds; below every probe's timeout."""
+LOST_AFTER_SECONDS = 60.0
+"""Above every timeout after which a connection is tried again."""
+ANSWER_WITHIN_SECONDS = 0.5
+"""Below every probe's timeout."""
 
-Page = tuple[int, str, bytes]
+HttpAnswer = tuple[int, str, bytes]
 R = TypeVar("R", bound=ReportPart)
 R_shown = TypeVar("R_shown", bound=ReportPart, contravariant=True)
 
@@ -38,7 +38,7 @@ class Shown(Protocol[R_shown]):
     def registry(self) -> CollectorRegistry: ...
 
     def show(self, report: R_shown) -> None:
-        """Set what the report tells; called before each reading."""
+        """Set what the report shows; called before each reading."""
 
 
 class Server(Generic[R]):
@@ -47,7 +47,7 @@ class Server(Generic[R]):
     ) -> None:
         self._health, self._metrics, self._report = health, metrics, report
         self._asking: threading.Thread | None = None
-        pages: dict[str, Callable[[], Page]] = {
+        pages: dict[str, Callable[[], HttpAnswer]] = {
             "/healthz": self._healthz,
             "/readyz": self._readyz,
             "/status": self._status,
@@ -64,9 +64,9 @@ class Server(Generic[R]):
                 try:
                     self._answer(*page())
                 except ConnectionError:
-                    pass  # whoever asked did not wait for the answer
+                    pass  # the client did not wait for the answer
                 except Exception:
-                    log.exception("%s failed", self.path, extra={"happening": "defect"})
+                    log.exception("%s failed", self.path, extra={"event": "defect"})
                     self._answer(500, "text/plain", b"failed; see the log\n")
 
             def _answer(self, status: int, kind: str, body: bytes) -> None:
@@ -77,7 +77,7 @@ class Server(Generic[R]):
                 self.wfile.write(body)
 
             def log_message(self, format: str, *args: object) -> None:
-                """Probes come every few seconds: they are no happening."""
+                """Probes come every few seconds: they are not worth a line."""
 
         try:
             self._server = ThreadingHTTPServer((settings.host, settings.port), Handler)
@@ -95,19 +95,17 @@ class Server(Generic[R]):
 
     def start(self) -> None:
         self._thread.start()
-        log.info(
-            "listening on port %d", self.port, extra={"happening": "listening", "port": self.port}
-        )
+        log.info("listening on port %d", self.port, extra={"event": "listening", "port": self.port})
 
     def stop(self) -> None:
         self._server.shutdown()
         self._server.server_close()
 
-    def _healthz(self) -> Page:
-        """Alive, whatever stands in the way: who waits for a store or a broker is not cured by a
-        restart. But who has not got through to the store for so long, while a report that is made
-        now does, has lost its way, and a new process will find it."""
-        lost = self._health.lasting(Reason.STORE_UNREACHABLE, LOST_AFTER)
+    def _healthz(self) -> HttpAnswer:
+        """Alive, whatever stands in the way: a process that waits for a store or a broker is not
+        cured by a restart. But one that has not reached the store for so long, while a report that
+        is made now does, is stuck, and a new process is not."""
+        lost = self._health.lasting(ProcessReason.STORE_UNREACHABLE, LOST_AFTER_SECONDS)
         if lost and self._store_answers():
             text = "".join(f"lost: {k}: {v}\n" for k, v in lost.items())
             return 503, "text/plain", text.encode()
@@ -118,22 +116,22 @@ class Server(Generic[R]):
         if self._asking is None or not self._asking.is_alive():
             self._asking = threading.Thread(target=self._report, name="ask", daemon=True)
             self._asking.start()
-        self._asking.join(ANSWER_WITHIN)
+        self._asking.join(ANSWER_WITHIN_SECONDS)
         return not self._asking.is_alive() and "status" not in self._health.troubles
 
-    def _readyz(self) -> Page:
+    def _readyz(self) -> HttpAnswer:
         troubles = self._health.troubles
         if set(troubles) == {"status"}:
-            self._report()  # a report failed: whether the next one would, only asking tells
+            self._report()  # a report failed: only another one shows whether it still does
             troubles = self._health.troubles
         if not troubles:
             return 200, "text/plain", b"ready\n"
         return 503, "text/plain", "".join(f"{k}: {v}\n" for k, v in troubles.items()).encode()
 
-    def _status(self) -> Page:
+    def _status(self) -> HttpAnswer:
         body = self._report().model_dump_json(by_alias=True, indent=2)
         return 200, "application/json", body.encode() + b"\n"
 
-    def _page_of_metrics(self) -> Page:
+    def _page_of_metrics(self) -> HttpAnswer:
         self._metrics.show(self._report())
         return 200, CONTENT_TYPE_LATEST, generate_latest(self._metrics.registry)

@@ -2,17 +2,17 @@
 The termination message: what a container leaves behind, where Kubernetes looks for it.
 
 Kubernetes shows what a container wrote to /dev/termination-log in the pod's status, so the operator
-can say why it failed without reading logs. Called by `cli.last_words`, and by a replay's driver.
+can show why it failed without reading logs. Called by `cli.last_words`, and by a replay's driver.
 """
 
 import os
 
-PATH = "/dev/termination-log"
+DEFAULT_PATH = "/dev/termination-log"
 
 
-def leave(message: str) -> None:
+def write(message: str) -> None:
     """As one line, where there is such a file; elsewhere nobody waits for it."""
-    path = os.environ.get("OUTBOX_TERMINATION_LOG") or PATH
+    path = os.environ.get("OUTBOX_TERMINATION_LOG") or DEFAULT_PATH
     try:
         file = os.open(path, os.O_WRONLY | os.O_TRUNC)  # never made: it is the kubelet's
     except OSError:

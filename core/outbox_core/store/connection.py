@@ -20,7 +20,7 @@ from psycopg.conninfo import conninfo_to_dict, make_conninfo
 from outbox_core.errors import (
     DatabaseMissing,
     LoginRefused,
-    Refused,
+    RequestRefused,
     RightMissing,
     SchemaMissing,
     SettingsError,
@@ -226,7 +226,7 @@ def translated() -> Iterator[None]:
         raise unavailable(error) from error
     except (pg.RestrictViolation, pg.CheckViolation) as error:
         hint = error.diag.message_hint
-        raise Refused(first_line(error) + (f" ({hint})" if hint else "")) from error
+        raise RequestRefused(first_line(error) + (f" ({hint})" if hint else "")) from error
     except psycopg.Error as error:
         raise StoreError(f"PostgreSQL: {first_line(error)}") from error
 

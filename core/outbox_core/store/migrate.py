@@ -154,7 +154,7 @@ def _make_way(conn: Connection, pause: float, until: float, error: Exception) ->
         "a lock that the migration needs was not free within %s: nothing was changed, and it is "
         "tried again in %.1f s. In the way: %s",
         *(format_duration(LOCK_TIMEOUT), pause, seen),
-        extra={"happening": "migration_waits"},
+        extra={"event": "migration_waits"},
     )
     time.sleep(pause)
 

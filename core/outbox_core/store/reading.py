@@ -17,7 +17,7 @@ from psycopg.abc import Buffer
 from psycopg.rows import dict_row
 from psycopg.types.datetime import TimestamptzLoader
 
-from outbox_core.errors import Refused, StoreError
+from outbox_core.errors import RequestRefused, StoreError
 from outbox_core.store.connection import Connection, translated
 
 Row = dict[str, Any]
@@ -87,7 +87,7 @@ def the_relays(conn: Connection, name: str | None = None) -> dict[str, list[Any]
     chosen = [r for r in found if name in (None, r["name"])]
     if name is not None and not chosen:
         known = ", ".join(r["name"] for r in found)
-        raise Refused(
+        raise RequestRefused(
             f"there is no relay {name!r}; "
             + (f"known are: {known}" if known else "none has registered yet")
         )

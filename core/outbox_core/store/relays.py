@@ -51,7 +51,7 @@ def register(conn: Connection, settings: RelaySettings) -> Registered:
                 "with millions of events that takes minutes",
                 known[0],
                 settings.ordering,
-                extra={"happening": "ordering_changes"},
+                extra={"event": "ordering_changes"},
             )
         conn.execute(PATIENTLY)
         relay = conn.execute(REGISTER, _registration(settings)).fetchone()

@@ -14,7 +14,7 @@ from psycopg import sql
 from psycopg.types.json import Jsonb
 
 from outbox_core.contract.replay import ReplaySettings
-from outbox_core.errors import Refused, TooManyEvents
+from outbox_core.errors import RequestRefused, TooManyEvents
 from outbox_core.store.connection import Connection, translated
 from outbox_core.store.inspect.backlog import oldest_pending_seconds
 from outbox_core.store.reading import Row, fetch
@@ -103,7 +103,7 @@ def begin(conn: Connection, settings: ReplaySettings) -> Known:
         conn.execute(RESUME, values)
         (found,) = fetch(conn, LOOK, values)
     if found["relay_id"] != relay.id:
-        raise Refused(
+        raise RequestRefused(
             f"replay {settings.id} began on a relay {settings.relay!r} that was retired since: "
             "make another OutboxReplay for the one of today"
         )
@@ -270,7 +270,7 @@ def _finish(conn: Connection, replay_id: str) -> None:
         if found["finished_at"] is not None:
             return
         if found["chunks_done"] != found["chunks"]:
-            raise Refused(
+            raise RequestRefused(
                 f"replay {replay_id} is not done: "
                 f"{found['chunks_done']} of {found['chunks']} chunks are"
             )

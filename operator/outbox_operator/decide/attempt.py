@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Literal
 
-from outbox_core.contract.reasons import Reason as DriverReason
+from outbox_core.contract.reasons import ProcessReason as DriverReason
 from outbox_core.contract.replay import Exit, ReplayReport
 from outbox_operator.decide.checks import (
     Finding,

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from functools import partial
 
-from outbox_core.contract.reasons import Reason as RelayReason
+from outbox_core.contract.reasons import ProcessReason as RelayReason
 from outbox_operator.children.deployment import PROGRESS_DEADLINE
 from outbox_operator.children.names import child_name
 from outbox_operator.resources.conditions import Reason, RelayCondition

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Literal
 
-from outbox_core.contract.reasons import Reason as DriverReason
+from outbox_core.contract.reasons import ProcessReason as DriverReason
 from outbox_core.contract.replay import ReplayReport
 from outbox_operator.decide.attempt import Going, Over, Starting, is_gone, judge_attempt
 from outbox_operator.decide.checks import Finding, a_secret_is_missing

@@ -10,7 +10,7 @@ from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Any
 
-from outbox_core.contract.reasons import Reason as DriverReason
+from outbox_core.contract.reasons import ProcessReason as DriverReason
 from outbox_core.contract.replay import ReplayReport
 from outbox_operator.children.names import attempt_name
 from outbox_operator.decide.attempt import Going, Starting

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from dataclasses import replace as with_
 from datetime import datetime
 
-from outbox_core.contract.reasons import Reason as RelayReason
+from outbox_core.contract.reasons import ProcessReason as RelayReason
 from outbox_operator.children.names import child_name
 from outbox_operator.children.pod import CONFIG_VOLUME
 from outbox_operator.decide.checks import Finding, first_finding, is_overdue

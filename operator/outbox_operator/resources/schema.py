@@ -14,7 +14,7 @@ from typing import Annotated, Any, Literal, Union, get_args, get_origin
 from pydantic import AwareDatetime, BaseModel
 from pydantic.fields import FieldInfo
 
-from outbox_core.contract.values import DURATION, LONGEST_TEXT, format_duration
+from outbox_core.contract.values import DURATION, LONGEST_DURATION_CHARS, format_duration
 from outbox_operator.resources.conditions import Condition
 from outbox_operator.resources.pods import (
     EnvVar,
@@ -133,7 +133,7 @@ def duration_schema(bounds: Mapping[str, timedelta]) -> Schema:
     return {
         "type": "string",
         "pattern": f"^({DURATION.pattern})$",
-        "maxLength": LONGEST_TEXT,
+        "maxLength": LONGEST_DURATION_CHARS,
         "x-kubernetes-validations": as_validations(rules),
     }
 

@@ -42,7 +42,7 @@ PUBLIC_CAS = "/etc/ssl/certs/ca-certificates.crt"
 
 def settings(relay: OutboxRelay) -> dict[str, Any]:
     """
-    The content of relay.yaml, as `outbox_core.contract.settings.load` reads it. Only what differs
+    The content of relay.yaml, as `contract.settings.load_relay` reads it. Only what differs
     from the contract's defaults: a relay of an older version, which a resource may pin, refuses
     fields that it does not know.
 

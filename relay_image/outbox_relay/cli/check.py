@@ -12,9 +12,9 @@ from outbox_core.errors import OutboxError, StoreError
 from outbox_core.store.doctor.facts import EventKind, event_kinds, gather
 from outbox_core.store.doctor.findings import Finding, judge
 from outbox_relay.cli.options import Source, as_duration, output_option, with_source
-from outbox_relay.cli.output import clean, print_json
+from outbox_relay.cli.output import print_json, printable
 
-PAUSE = 1.0
+RETRY_PAUSE_SECONDS = 1.0
 
 
 @click.command()
@@ -29,28 +29,28 @@ PAUSE = 1.0
 @output_option
 @click.pass_context
 def check(ctx: click.Context, source: Source, wait: timedelta, output: str) -> None:
-    """Say what is right and wrong between the database and the broker.
+    """Show what is right and wrong between the database and the broker.
 
-    With --config the broker and its topics are looked at too. Exit code 1 where something would
+    With --config the broker and its topics are checked too. Exit code 1 where something would
     stop delivery (fail); a warning does not.
     """
     deadline = time.monotonic() + wait.total_seconds()
-    findings = look(source)
+    findings = run_checks(source)
     while any(f.level == "fail" for f in findings) and time.monotonic() < deadline:
-        time.sleep(PAUSE)
-        findings = look(source)
+        time.sleep(RETRY_PAUSE_SECONDS)
+        findings = run_checks(source)
     passed = all(f.level != "fail" for f in findings)
     if output == "json":
         print_json({"ok": passed, "findings": [f._asdict() for f in findings]})
     else:
         for finding in findings:
-            click.echo(f"{finding.level:4}  {finding.check}: {clean(finding.text)}")
+            click.echo(f"{finding.level:4}  {finding.check}: {printable(finding.text)}")
             if finding.cure:
-                click.echo(f"      cure: {clean(finding.cure)}")
+                click.echo(f"      cure: {printable(finding.cure)}")
     ctx.exit(0 if passed else 1)
 
 
-def look(source: Source) -> list[Finding]:
+def run_checks(source: Source) -> list[Finding]:
     kinds: list[EventKind] = []
     try:
         with source.work("outbox-check") as conn:
@@ -62,11 +62,11 @@ def look(source: Source) -> list[Finding]:
         cure = "check the DSN, the network and pg_hba.conf; is the server up?"
         findings = [Finding("fail", "database", str(error), cure)]
     if source.settings is not None:
-        findings += look_at_broker(source.settings, kinds)
+        findings += check_broker(source.settings, kinds)
     return findings
 
 
-def look_at_broker(settings: RelaySettings, kinds: Sequence[EventKind]) -> list[Finding]:
+def check_broker(settings: RelaySettings, kinds: Sequence[EventKind]) -> list[Finding]:
     # Here and not above: nothing but this needs the broker's client.
     from outbox_relay.publishers.kafka_check import check_kafka
     from outbox_relay.publishers.kafka_messages import topics_for

@@ -34,9 +34,9 @@ from outbox_relay.cli.output import (
     time_cell,
 )
 
-Time = datetime | timedelta | None
-SHOWN = 2000
-"""Characters of a payload that the table shows unless --full."""
+TimeOrAge = datetime | timedelta | None
+PAYLOAD_SHOWN_CHARS = 2000
+"""Of a payload, in the table, unless --full."""
 
 
 def error_cell(error: dict[str, Any] | None, width: int = 60) -> str:
@@ -150,10 +150,10 @@ Examples:
 def list_(
     source: Source,
     states: tuple[str, ...],
-    created_after: Time,
-    created_before: Time,
-    published_after: Time,
-    published_before: Time,
+    created_after: TimeOrAge,
+    created_before: TimeOrAge,
+    published_after: TimeOrAge,
+    published_before: TimeOrAge,
     limit: int,
     before_seq: int | None,
     after_seq: int | None,
@@ -163,7 +163,7 @@ def list_(
     **more: Any,
 ) -> None:
     """List events: by state, type, tenant, key, time, attempts, error; newest first."""
-    with source.look(timeout) as conn:
+    with source.snapshot(timeout) as conn:
         now = clock(conn)
         wanted = Filter(
             states=tuple(State(s) for s in states),
@@ -193,7 +193,7 @@ def list_(
 def show(source: Source, event_id: UUID, how: str, full: bool, timeout: float, output: str) -> None:
     """Show one event whole: fields, payload, what each relay and each person did with it."""
     whole = full or output == "json"
-    with source.look(timeout) as conn:
+    with source.snapshot(timeout) as conn:
         event = event_of.show(conn, event_id, None if whole else 64 * 1024)
         now = clock(conn)
     payload = bytes(event.pop("payload"))
@@ -212,8 +212,8 @@ def print_event(event: Row, payload: bytes, how: str, full: bool, now: datetime)
         click.echo(f"\nrelay {delivery.pop('relay')}: {state_cell(delivery, now)}")
         del delivery["state"]
         error = delivery.pop("last_error") or {}
-        told = {"last_error": error_cell(error, 1000) or None, "failed_at": error.get("at")}
-        print_fields({**delivery, **told}, "  ")
+        failure = {"last_error": error_cell(error, 1000) or None, "failed_at": error.get("at")}
+        print_fields({**delivery, **failure}, "  ")
     if history:
         click.echo("\ndone by hand:")
         print_table(audit_columns(), history)
@@ -221,8 +221,8 @@ def print_event(event: Row, payload: bytes, how: str, full: bool, now: datetime)
         return
     text = payload_text(payload, how)
     click.echo(f"\npayload ({event['payload_bytes']} bytes):")
-    click.echo(text if full else text[:SHOWN])
-    if not full and (len(text) > SHOWN or len(payload) < event["payload_bytes"]):
+    click.echo(text if full else text[:PAYLOAD_SHOWN_CHARS])
+    if not full and (len(text) > PAYLOAD_SHOWN_CHARS or len(payload) < event["payload_bytes"]):
         note("the payload is cut here: --full shows all of it")
 
 
@@ -255,7 +255,7 @@ def audit(
     output: str,
 ) -> None:
     """Who did what by hand, newest first: to one event, or to all."""
-    with source.look(timeout) as conn:
+    with source.snapshot(timeout) as conn:
         rows = event_of.audit(conn, event_id, limit + 1, before_id)
     more = len(rows) > limit
     rows = rows[:limit]
@@ -275,7 +275,7 @@ def audit(
 @output_option
 def relays(source: Source, timeout: float, output: str) -> None:
     """The relays that have registered, and what each subscribes to."""
-    with source.look(timeout) as conn:
+    with source.snapshot(timeout) as conn:
         rows = overview.relays(conn)
         now = clock(conn)
     if output == "json":

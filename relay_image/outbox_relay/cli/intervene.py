@@ -12,7 +12,7 @@ import click
 
 from outbox_core.store.intervene.interventions import Interventions, Result
 from outbox_relay.cli.options import Source, as_duration, as_time, output_option, with_source
-from outbox_relay.cli.output import clean, note, print_json
+from outbox_relay.cli.output import note, print_json, printable
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -27,7 +27,7 @@ def default_actor() -> str:
 
 def not_blank(ctx: click.Context, param: click.Parameter, value: str) -> str:
     if not value.strip():
-        raise click.BadParameter("say why: it is what the audit is for", ctx, param)
+        raise click.BadParameter("give a reason: it is what the audit is for", ctx, param)
     return value
 
 
@@ -51,7 +51,7 @@ def intervention(command: F) -> F:
                 show_default="user@host",
                 help="Who does it, for the audit.",
             ),
-            click.option("--dry-run", is_flag=True, help="Say what would happen; change nothing."),
+            click.option("--dry-run", is_flag=True, help="Show what would happen; change nothing."),
             output_option,
         )
     ):
@@ -74,9 +74,9 @@ def carry_out(
     else:
         for result in results:
             relay = f"  relay {result.relay}" if result.relay else ""
-            click.echo(f"{result.status:9}  {result.event_id}{relay}: {clean(result.detail)}")
+            click.echo(f"{result.status:9}  {result.event_id}{relay}: {printable(result.detail)}")
             for warning in result.warnings:
-                note(f"           warning: {clean(warning)}")
+                note(f"           warning: {printable(warning)}")
     if any(r.status == "refused" for r in results):
         click.get_current_context().exit(1)
 
@@ -104,7 +104,7 @@ def reschedule(
 ) -> None:
     """Pending events are due at another time; with ordering their keys wait for them."""
     if (at is None) == (delay is None):
-        raise click.UsageError("say when: either --at or --in")
+        raise click.UsageError("when? Give either --at or --in")
     carry_out(source, lambda by: by.reschedule(events, at, delay, relay), **how)
 
 
@@ -135,7 +135,7 @@ def replay(
     """Dead or published events go out again, with a fresh budget of attempts.
 
     Consumers may get them a second time, and after later events of their key that are out already:
-    --dry-run says what to expect.
+    --dry-run shows what to expect.
     """
     carry_out(source, lambda by: by.replay(events, relay, keep_attempts), **how)
 

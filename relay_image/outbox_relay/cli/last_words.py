@@ -15,4 +15,4 @@ OF_A_CONTAINER = ("migrate", "run", "reap", "retire")
 def leave(command: str, error: OutboxError) -> None:
     """As one line of JSON."""
     if command in OF_A_CONTAINER:
-        termination.leave(LastWords.about(error).model_dump_json(by_alias=True))
+        termination.write(LastWords.about(error).model_dump_json(by_alias=True))

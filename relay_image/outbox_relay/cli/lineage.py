@@ -30,14 +30,14 @@ def trace(
     output: str,
 ) -> None:
     """All events of a correlation id, in order."""
-    with source.look(timeout) as conn:
+    with source.snapshot(timeout) as conn:
         now = clock(conn)
         wanted = Filter(correlation=correlation_id, tenant=tenant)
         listing = select(conn, wanted, Page(limit, after_seq=after_seq, oldest_first=True))
     print_listing(listing, output, True, now)
 
 
-CHAIN: Columns = {
+CHAIN_COLUMNS: Columns = {
     "DEPTH": lambda r: r["depth"],
     "CREATED": lambda r: r["created_at"],
     "EVENT": lambda r: r["event_id"],
@@ -53,12 +53,12 @@ CHAIN: Columns = {
 @output_option
 def causes(source: Source, event_id: UUID, timeout: float, output: str) -> None:
     """What caused an event, what caused that, and so on."""
-    with source.look(timeout) as conn:
+    with source.snapshot(timeout) as conn:
         rows = event_of.causes(conn, event_id)
     if output == "json":
         print_json({"events": rows})
         return
-    print_table(CHAIN, rows)
+    print_table(CHAIN_COLUMNS, rows)
     if rows[-1]["causation_id"]:
         note(f"the first cause, {rows[-1]['causation_id']}, is not in this outbox")
 
@@ -70,9 +70,9 @@ def causes(source: Source, event_id: UUID, timeout: float, output: str) -> None:
 @output_option
 def effects(source: Source, event_id: UUID, timeout: float, output: str) -> None:
     """What an event caused, what that caused, and so on."""
-    with source.look(timeout) as conn:
+    with source.snapshot(timeout) as conn:
         rows = event_of.effects(conn, event_id)
     if output == "json":
         print_json({"events": rows})
     else:
-        print_table(CHAIN, rows)
+        print_table(CHAIN_COLUMNS, rows)

@@ -102,7 +102,7 @@ def main(args: Sequence[str] | None = None) -> int:
     except click.Abort:
         return 130
     except BrokenPipeError:
-        # Whoever read our output has seen enough. What is still buffered goes nowhere.
+        # The reader of our output has seen enough. What is still buffered goes nowhere.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
     except OutboxError as error:

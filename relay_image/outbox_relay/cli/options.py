@@ -11,7 +11,7 @@ from typing import Any
 
 import click
 
-from outbox_core.contract.settings import RelaySettings, load
+from outbox_core.contract.settings import RelaySettings, load_relay
 from outbox_core.contract.values import parse_duration
 from outbox_core.store.connection import Connection, connect
 from outbox_core.store.reading import reading
@@ -25,7 +25,7 @@ class Source:
     settings: RelaySettings | None = None
 
     @contextmanager
-    def look(self, timeout: float, whole_tables: bool = False) -> Iterator[Connection]:
+    def snapshot(self, timeout: float, whole_tables: bool = False) -> Iterator[Connection]:
         """For inspection: one read-only snapshot."""
         conn = connect(self.dsn, "outbox-inspect")
         with conn, reading(conn, timeout, whole_tables):
@@ -38,7 +38,7 @@ class Source:
 
 
 def source_of(dsn: str | None, config: Path | None) -> Source:
-    settings = load(config) if config else None
+    settings = load_relay(config) if config else None
     if dsn is None and settings is not None:
         dsn = settings.store.dsn.read("store.dsn")
     if dsn is None:

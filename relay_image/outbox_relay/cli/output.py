@@ -17,10 +17,10 @@ Columns = Mapping[str, Callable[[Row], object]]
 
 
 def print_json(document: object) -> None:
-    click.echo(json.dumps(document, default=plain, indent=2, ensure_ascii=False))
+    click.echo(json.dumps(document, default=jsonable, indent=2, ensure_ascii=False))
 
 
-def plain(value: object) -> object:
+def jsonable(value: object) -> object:
     """What json does not know."""
     match value:
         case datetime():
@@ -60,7 +60,7 @@ def age_cell(value: datetime | None, now: datetime) -> str:
     return age((now - value).total_seconds()) if value and value != FOREVER else ""
 
 
-def clean(value: object) -> str:
+def printable(value: object) -> str:
     """One line, and nothing that a terminal would obey: texts come from brokers and producers."""
     match value:
         case None:
@@ -82,7 +82,7 @@ def shorten(text: str, width: int) -> str:
 
 def print_table(columns: Columns, rows: Iterable[Row], keep: Sequence[str] = ()) -> None:
     """Columns in which nothing stands are left out, unless they are to be kept."""
-    cells = [[clean(cell(row)) for cell in columns.values()] for row in rows]
+    cells = [[printable(cell(row)) for cell in columns.values()] for row in rows]
     used = [n for n, name in enumerate(columns) if name in keep or any(line[n] for line in cells)]
     lines = [list(columns), *cells]
     widths = {n: max(len(line[n]) for line in lines) for n in used}
@@ -91,7 +91,7 @@ def print_table(columns: Columns, rows: Iterable[Row], keep: Sequence[str] = ())
 
 
 def print_fields(fields: Mapping[str, object], indent: str = "") -> None:
-    shown = {name: clean(value) for name, value in fields.items() if value is not None}
+    shown = {name: printable(value) for name, value in fields.items() if value is not None}
     width = max(map(len, shown), default=0)
     for name, text in shown.items():
         click.echo(f"{indent}{name.ljust(width)}  {text}")
@@ -134,7 +134,7 @@ def payload_text(payload: bytes, how: str) -> str:
         return hex_lines(payload)
     if how == "hex" or (how == "auto" and "\x00" in text):
         return hex_lines(payload)
-    return "\n".join(clean(line) for line in text.splitlines())
+    return "\n".join(printable(line) for line in text.splitlines())
 
 
 def hex_lines(payload: bytes) -> str:

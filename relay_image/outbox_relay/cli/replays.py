@@ -22,7 +22,7 @@ from outbox_relay.cli.output import Columns, age_cell, note, print_json, print_t
 @output_option
 def replays(source: Source, relay: str | None, limit: int, timeout: float, output: str) -> None:
     """Bulk replays, newest first: what each was asked for, and how far it is."""
-    with source.look(timeout) as conn:
+    with source.snapshot(timeout) as conn:
         rows = overview.replays(conn, relay, limit)
         now = clock(conn)
     if output == "json":

@@ -9,7 +9,7 @@ from outbox_relay.cli.intervene import default_actor, not_blank
 from outbox_relay.cli.options import Source, as_duration, output_option, with_source
 from outbox_relay.cli.output import note, print_json
 
-SAID_EVERY = 1_000_000
+NOTE_EVERY_EVENTS = 1_000_000
 
 
 @click.command()
@@ -31,7 +31,7 @@ SAID_EVERY = 1_000_000
     metavar="DURATION",
     help="For processes that drain, and for transactions that are open.",
 )
-@click.option("--dry-run", is_flag=True, help="Say what would happen; change nothing.")
+@click.option("--dry-run", is_flag=True, help="Show what would happen; change nothing.")
 @output_option
 @click.pass_context
 def retire(
@@ -46,16 +46,16 @@ def retire(
 ) -> None:
     """A relay ends for good, and the events that wait for it are dropped.
 
-    Stop its processes first. What it published and what died stays on record. Whoever registers
-    under its name later starts afresh: with the events from then on, and those that no relay has
-    wanted. Repeating it changes nothing.
+    Stop its processes first. What it published and what died stays on record. A relay that
+    registers under its name later starts again: with the events from then on, and those that no
+    relay has wanted. Repeating it changes nothing.
     """
     if relay is None and source.settings is None:
         raise click.UsageError("which relay? Name it by --relay or --config")
     name = relay or (source.settings.name if source.settings else "")
-    said = Progress()
+    so_far = DroppedSoFar()
     with source.work("outbox-retire") as conn:
-        retiring = Retiring(conn, name, actor, reason, said.dropped)
+        retiring = Retiring(conn, name, actor, reason, so_far.dropped)
         result = retiring.plan() if dry_run else retiring.carry_out(wait)
     if output == "json":
         print_json(result._asdict())
@@ -75,7 +75,7 @@ def in_words(result: Retirement) -> str:
     )
 
 
-class Progress:
+class DroppedSoFar:
     """A line now and then: millions take minutes."""
 
     def __init__(self) -> None:
@@ -83,5 +83,5 @@ class Progress:
 
     def dropped(self, count: int) -> None:
         before, self._total = self._total, self._total + count
-        if before // SAID_EVERY != self._total // SAID_EVERY:
+        if before // NOTE_EVERY_EVENTS != self._total // NOTE_EVERY_EVENTS:
             note(f"{self._total} dropped so far")

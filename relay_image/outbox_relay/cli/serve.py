@@ -5,7 +5,7 @@ from pathlib import Path
 
 import click
 
-from outbox_core.contract.settings import load
+from outbox_core.contract.settings import load_relay
 from outbox_relay.cli.options import Source, as_duration, config_option, with_source
 
 
@@ -55,9 +55,9 @@ def run(ctx: click.Context, config: Path) -> None:
 
     SIGTERM stops claiming, finishes what is in flight and gives the rest back.
     """
-    from outbox_relay.worker.relay import run as run_relay
+    from outbox_relay.worker.relay import run_relay
 
-    ctx.exit(run_relay(load(config)))
+    ctx.exit(run_relay(load_relay(config)))
 
 
 @click.command()
@@ -66,7 +66,7 @@ def reap(config: Path) -> None:
     """Take back, once, what relays that died had claimed; for a CronJob."""
     from outbox_relay.worker.reaper import reap_once
 
-    settings = load(config)
+    settings = load_relay(config)
     if settings.paused:
         click.echo(f"relay {settings.name!r} is paused: nothing was taken back")
         return
@@ -80,6 +80,6 @@ def validate(config: Path) -> None:
     """Check relay.yaml without connecting to anything."""
     from outbox_relay.publishers.registry import check_publisher
 
-    settings = load(config)
+    settings = load_relay(config)
     check_publisher(settings)
     click.echo(f"{config}: fine (relay {settings.name!r})")

@@ -8,7 +8,7 @@ import click
 from outbox_core.model.lifecycle import State
 from outbox_core.store.inspect import counts as count
 from outbox_core.store.inspect import trouble
-from outbox_core.store.inspect.backlog import CAP
+from outbox_core.store.inspect.backlog import MOST_COUNTED_ROWS
 from outbox_core.store.inspect.listing import Filter, Page, select
 from outbox_core.store.reading import Row, clock
 from outbox_relay.cli.inspect import error_cell, print_listing
@@ -59,7 +59,7 @@ def dead(
     output: str,
 ) -> None:
     """Dead events, grouped by what killed them; numbers and ids in error texts do not count."""
-    with source.look(timeout) as conn:
+    with source.snapshot(timeout) as conn:
         now = clock(conn)
         if as_list:
             wanted = Filter(relay=relay, tenant=tenant, states=(State.DEAD,))
@@ -90,18 +90,18 @@ def dead(
         note("nothing is dead")
         return
     if not complete:
-        note(f"only the newest {trouble.MOST} were looked at")
+        note(f"only the newest {trouble.MOST_DEAD_READ} were read")
     note(HINT)
 
 
-EXPIRED: Columns = {
+EXPIRED_COLUMNS: Columns = {
     "RELAY": lambda r: r["relay"],
     "EVENT": lambda r: r["event_id"],
     "TYPE": lambda r: r["event_type"],
     "CLAIMED BY": lambda r: r["claimed_by"],
     "LEASE UNTIL": lambda r: r["lease_until"],
 }
-FAILING: Columns = {
+FAILING_COLUMNS: Columns = {
     "RELAY": lambda r: r["relay"],
     "EVENT": lambda r: r["event_id"],
     "TYPE": lambda r: r["event_type"],
@@ -110,21 +110,21 @@ FAILING: Columns = {
     "NEXT": lambda r: r["available_at"],
     "ERROR": lambda r: error_cell(r["last_error"]),
 }
-BLOCKED: Columns = {
+BLOCKED_COLUMNS: Columns = {
     "RELAY": lambda r: r["relay"],
     "KEY": lambda r: r["ordering_key"],
-    "WAITING": lambda r: capped(r["waiting"], trouble.BEHIND),
+    "WAITING": lambda r: capped(r["waiting"], trouble.MOST_COUNTED_BEHIND),
     "DEAD EVENT": lambda r: r["event_id"],
     "TYPE": lambda r: r["event_type"],
     "ERROR": lambda r: error_cell(r["last_error"]),
 }
-UNMATCHED: Columns = {
+UNMATCHED_COLUMNS: Columns = {
     "TYPE": lambda r: r["event_type"],
     "TENANT": lambda r: r["tenant_id"],
     "COUNT": lambda r: r["count"],
     "OLDEST": lambda r: r["oldest"],
 }
-IDLE: Columns = {
+IDLE_COLUMNS: Columns = {
     "RELAY": lambda r: r["relay"],
     "ACTIVE": lambda r: "yes" if r["active"] else "no",
     "PENDING": lambda r: ("~" if r["approximate"] else "") + str(r["pending"]),
@@ -153,17 +153,25 @@ def stuck(
     source: Source, relay: str | None, attempts: int, limit: int, timeout: float, output: str
 ) -> None:
     """What does not move: dead relays' claims, repeated failures, blocked keys, unwanted events."""
-    with source.look(timeout) as conn:
+    with source.snapshot(timeout) as conn:
         found = trouble.stuck(conn, relay, attempts, limit=limit)
     if output == "json":
         print_json(found._asdict())
         return
     sections: list[tuple[str, Columns, Sequence[Row]]] = [
-        ("Claimed, and the lease is over (reap takes them back)", EXPIRED, found.expired_claims),
-        ("Failing repeatedly (show EVENT tells why)", FAILING, found.failing),
-        ("Keys blocked by a dead event (replay or skip it)", BLOCKED, found.blocked_keys),
-        ("Wanted by no relay (subscribe to them)", UNMATCHED, found.unmatched),
-        ("Relays with due events that claim nothing (is one running?)", IDLE, found.idle_relays),
+        (
+            "Claimed, and the lease is over (reap takes them back)",
+            EXPIRED_COLUMNS,
+            found.expired_claims,
+        ),
+        ("Failing repeatedly (show EVENT shows why)", FAILING_COLUMNS, found.failing),
+        ("Keys blocked by a dead event (replay or skip it)", BLOCKED_COLUMNS, found.blocked_keys),
+        ("Wanted by no relay (subscribe to them)", UNMATCHED_COLUMNS, found.unmatched),
+        (
+            "Relays with due events that claim nothing (is one running?)",
+            IDLE_COLUMNS,
+            found.idle_relays,
+        ),
     ]
     shown = 0
     for title, columns, rows in sections:
@@ -182,7 +190,7 @@ def stuck(
 @output_option
 def counts(source: Source, exact: bool, timeout: float, output: str) -> None:
     """How many events are in which state, per relay; large numbers are estimated (~)."""
-    with source.look(timeout, whole_tables=exact) as conn:
+    with source.snapshot(timeout, whole_tables=exact) as conn:
         rows = count.exact_counts(conn) if exact else count.cheap_counts(conn)
         unmatched = count.count_unmatched(conn, exact)
     if output == "json":
@@ -190,7 +198,9 @@ def counts(source: Source, exact: bool, timeout: float, output: str) -> None:
         return
 
     def number(state: str) -> Callable[[Row], str]:
-        return lambda r: ("~" if r["approximate"] and r[state] >= CAP else "") + str(r[state])
+        return lambda r: (
+            ("~" if r["approximate"] and r[state] >= MOST_COUNTED_ROWS else "") + str(r[state])
+        )
 
     columns: Columns = {
         "RELAY": lambda r: r["relay"],

@@ -2,9 +2,9 @@
 Destinations: a publisher's topics or endpoints, of which one may be sick while the others are well.
 
 A publisher gives every batch to `publish`, which leaves out what is for parked destinations, sends
-the rest, and learns from the outcomes. A timeout says little: it is the destination's where others
+the rest, and learns from the outcomes. A timeout shows little: it is the destination's where others
 answered in the same call. Where nobody did, it may be the broker's: then the worker probes it, and
-tells us through `blame` if it answers.
+calls `blame` if it answers.
 """
 
 import logging
@@ -14,12 +14,12 @@ from outbox_core.model.attempt import Acked, Error, ErrorClass, Outcome, Refused
 from outbox_core.model.event import Claim
 from outbox_relay.publishers.parking import Parked, Parking, Trial, Wait
 
-LOG = logging.getLogger("outbox.relay")
+log = logging.getLogger("outbox.relay")
 
-TRIAL = 20
-"""Events that go first when a pause is over."""
+TRIAL_EVENTS = 20
+"""So many go first when a pause is over."""
 
-PARKED = "its destination takes nothing now"
+WHY_PARKED = "its destination takes nothing now"
 
 Send = Callable[[Sequence[Claim], float | None], Sequence[Outcome]]
 """A batch, and the seconds that it may take if not as long as usual; one outcome per event."""
@@ -58,7 +58,7 @@ class Destinations:
                 continue
             if name not in admitted:
                 admitted[name] = self._parking.admit(name)
-                room[name] = TRIAL
+                room[name] = TRIAL_EVENTS
             match admitted[name]:
                 case None:
                     healthy.append(index)
@@ -69,12 +69,12 @@ class Destinations:
                 case _:
                     turned_away.setdefault(name, []).append(index)
         for name, indexes in turned_away.items():
-            later = Unsent(PARKED, self._parking.turn_away(name, len(indexes)))
+            later = Unsent(WHY_PARKED, self._parking.turn_away(name, len(indexes)))
             for index in indexes:
                 outcomes[index] = later
         tried = {name: a.patience for name, a in admitted.items() if isinstance(a, Trial)}
         try:
-            # Apart, so that nobody else waits for them; the others first.
+            # Apart, so that no others wait for them; the others first.
             self._send_part(batch, healthy, outcomes, None)
             left = until - self._clock()
             patience = min(left, max(tried.values(), default=0.0))
@@ -82,7 +82,7 @@ class Destinations:
                 self._send_part(batch, trial, outcomes, patience)
             else:
                 for index in trial:
-                    outcomes[index] = Unsent(PARKED, 1.0)
+                    outcomes[index] = Unsent(WHY_PARKED, 1.0)
             return self._learn(batch, outcomes, tried)  # type: ignore[arg-type]
         finally:
             for name in tried:
@@ -149,13 +149,13 @@ class Destinations:
             return outcomes
         for name, error in sick.items():
             if self._parking.sick(name, f"{error.code}: {error.text}"):
-                LOG.warning(
+                log.warning(
                     "%s takes nothing now: its events wait, and it costs them no attempts; "
                     "others go on: %s",
                     name,
                     error.text,
                     extra={
-                        "happening": "parked",
+                        "event": "parked",
                         "destination": name,
                         "error_code": error.code,
                     },
@@ -169,11 +169,11 @@ class Destinations:
 
     def _welcome_back(self, name: str) -> None:
         if known := self._parking.well(name):
-            LOG.info(
+            log.info(
                 "%s answers again, after %.0f s",
                 name,
                 known.seconds,
-                extra={"happening": "unparked", "destination": name},
+                extra={"event": "unparked", "destination": name},
             )
 
 

@@ -18,12 +18,12 @@ from datetime import timedelta
 
 from confluent_kafka import KafkaError
 
-from outbox_core.contract.settings import Kafka
+from outbox_core.contract.settings import KafkaSettings
 from outbox_core.contract.values import format_duration
 from outbox_core.errors import OutboxError
 from outbox_core.model.attempt import Acked, Error, ErrorClass, Outcome, Refused, Unsent
 from outbox_core.model.event import Claim
-from outbox_core.model.ordering import BEHIND, broken_keys, waves, without_broken
+from outbox_core.model.ordering import BEHIND, KeyOrder
 from outbox_relay.publishers.destinations import Destinations
 from outbox_relay.publishers.kafka_check import ask_cluster
 from outbox_relay.publishers.kafka_config import (
@@ -35,20 +35,21 @@ from outbox_relay.publishers.kafka_messages import TopicTemplate, headers_for
 from outbox_relay.publishers.kafka_sender import Accused, Messages, Route, Sender
 from outbox_relay.publishers.parking import Parked
 
-LOG = logging.getLogger(__name__)
+log = logging.getLogger(__name__)
 
 SMALLEST_BATCH_BYTES = 256
-MANY = 50
+MANY_EVENTS = 50
+"""In one call: from here on they are gathered into large requests."""
 LINGER_FOR_MANY_MS = 20
 """Without it the first messages of a batch leave while the others are still being handed over:
 measured, a request for every few messages, and four times the CPU in relay and broker."""
-STOPPED = Unsent("the publisher is closed")
+PUBLISHER_CLOSED = Unsent("the publisher is closed")
 NOT_ASKED = Unsent("refused in one batch with others, and not tried alone")
-ANOTHER_WAS_REFUSED = Unsent("the broker refused another event, and the producer was made anew")
+ANOTHER_WAS_REFUSED = Unsent("the broker refused another event, and the producer was replaced")
 
 
 class KafkaPublisher:
-    def __init__(self, settings: Kafka, in_order: bool) -> None:
+    def __init__(self, settings: KafkaSettings, in_order: bool) -> None:
         self._settings = settings
         self._in_order = in_order
         self._timeout = settings.delivery_timeout.total_seconds()
@@ -81,11 +82,11 @@ class KafkaPublisher:
         waited = self._timeout if patience is None else min(self._timeout, patience)
         until = time.monotonic() + waited
         try:
-            sender = self._take(many=len(batch) >= MANY)
+            sender = self._take(many=len(batch) >= MANY_EVENTS)
         except OutboxError as error:
             return [Refused(Error.of(ErrorClass.OUTAGE, "NO_CLIENT", str(error)))] * len(batch)
         if sender is None:
-            return [STOPPED] * len(batch)
+            return [PUBLISHER_CLOSED] * len(batch)
         try:
             if self._in_order:
                 outcomes, accused = self._send_in_order(sender, batch, until)
@@ -120,7 +121,7 @@ class KafkaPublisher:
             self._closed = True
             for sender in self._busy:
                 sender.stop_at = deadline
-            # A little longer: who stops at the deadline still purges what is left.
+            # A little longer: a call that stops at the deadline still purges what is left.
             self._changed.wait_for(lambda: not self._busy, timeout.total_seconds() + 2)
             for sender in self._idle:
                 sender.discard()
@@ -155,11 +156,12 @@ class KafkaPublisher:
 
         later = set(behind)
         send([index for index in range(len(batch)) if index not in later])
-        arrived = {key for key, (i, _) in heads.items() if isinstance(outcomes[i], Acked)}
-        sender.prove([route for key, (_, route) in heads.items() if key in arrived])
+        order = KeyOrder()
+        order.saw([batch[i] for i, _ in heads.values()], [outcomes[i] for i, _ in heads.values()])
+        sender.prove([route for i, route in heads.values() if not order.blocks(batch[i])])
         for index in behind:
             outcomes[index] = BEHIND
-        rest = [i for i in behind if batch[i].ordering_key in arrived]
+        rest = [i for i in behind if not order.blocks(batch[i])]
         if rest and not sender.broken:
             send(rest)
         return outcomes, accused
@@ -179,37 +181,33 @@ class KafkaPublisher:
         crowds = Counter(a.place for a in accused)
         doubtful = {a.at: a.code for a in accused if crowds[a.place] > 1}
         # In order, not if something else of its key before it failed: it has to wait for that.
-        open_keys: set[str] = set()
+        before = KeyOrder(self._in_order)
         again: list[int] = []
         for index, claim in enumerate(batch):
-            if index in doubtful and not (self._in_order and claim.ordering_key in open_keys):
+            if index in doubtful and not before.blocks(claim):
                 again.append(index)
-            elif claim.ordering_key is not None and not isinstance(outcomes[index], Acked):
-                open_keys.add(claim.ordering_key)
+            elif not isinstance(outcomes[index], Acked):
+                before.fail(claim)
         if not again:
             return
         index_of = {batch[i].seq: i for i in again}
-        claims = [batch[i] for i in again]
         try:
             sender = self._take(many=False, alone=True)
         except OutboxError as error:
-            LOG.warning("cannot ask about %d refused events one by one: %s", len(again), error)
+            log.warning("cannot ask about %d refused events one by one: %s", len(again), error)
             sender = None
         if sender is None:
             for index in again:
                 outcomes[index] = NOT_ASKED
             return
-        broken: set[str] = set()
-        for wave in waves(claims, lambda _: None) if self._in_order else [claims]:
-            ready, left = without_broken(wave, broken)
-            reports = sender.send(ready, until) if not sender.broken else [None] * len(ready)
-            for claim, report in zip(ready, reports, strict=True):
+        for index in again:
+            outcomes[index] = BEHIND
+        order = KeyOrder(self._in_order)
+        for wave in order.waves([batch[i] for i in again], lambda _: None):
+            reports = sender.send(wave, until) if not sender.broken else [None] * len(wave)
+            order.saw(wave, reports)
+            for claim, report in zip(wave, reports, strict=True):
                 outcomes[index_of[claim.seq]] = report
-            for claim in left:
-                outcomes[index_of[claim.seq]] = BEHIND
-            if self._in_order:
-                known = [report or BEHIND for report in reports]
-                broken |= broken_keys(ready, known)
         sender.discard()
         self._give_back(sender)
         if any(
@@ -225,7 +223,7 @@ class KafkaPublisher:
             self._idle.clear()
             for sender in self._busy:
                 sender.broken = True  # finishes its call, and is not used again
-        LOG.warning(
+        log.warning(
             "a topic's max.message.bytes is below maxMessageBytes (%d): sending batches of at "
             "most %d bytes; lower maxMessageBytes to the smallest limit of the relay's topics",
             self._settings.max_message_bytes,
@@ -239,22 +237,14 @@ class KafkaPublisher:
         outcomes: list[Outcome | None],
         waited: float,
     ) -> Sequence[Outcome]:
-        """What to say about events in doubt; and in order, only the first of a key failed."""
+        """Outcomes for events in doubt; and in order, only the first of a key failed."""
         if all(outcome.__class__ is Acked for outcome in outcomes):
             return outcomes  # type: ignore[return-value]
         if None in outcomes:
             in_doubt = self._about_those_in_doubt(sender, outcomes, waited)
             outcomes = [in_doubt if outcome is None else outcome for outcome in outcomes]
         settled: list[Outcome] = outcomes  # type: ignore[assignment]
-        if self._in_order:
-            failed: set[str] = set()
-            for index, (claim, outcome) in enumerate(zip(batch, settled, strict=True)):
-                if claim.ordering_key is None or isinstance(outcome, Acked):
-                    continue
-                if claim.ordering_key in failed:
-                    settled[index] = BEHIND
-                failed.add(claim.ordering_key)
-        return settled
+        return KeyOrder(self._in_order).settle(batch, settled)
 
     def _about_those_in_doubt(
         self, sender: Sender, outcomes: Sequence[Outcome | None], waited: float

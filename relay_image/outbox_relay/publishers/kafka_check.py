@@ -15,26 +15,26 @@ from confluent_kafka.admin import AdminClient
 from confluent_kafka.admin._config import ConfigResource  # the public module does not declare them
 from confluent_kafka.admin._topic import TopicDescription
 
-from outbox_core.contract.settings import Kafka
+from outbox_core.contract.settings import KafkaSettings
 from outbox_core.errors import BrokerRefused, OutboxError, PublisherError
 from outbox_relay.publishers.kafka_config import Trouble, client_config, make_client
 from outbox_relay.publishers.kafka_errors import LETS_NOBODY_IN
 
-LOG = logging.getLogger(__name__)
+log = logging.getLogger(__name__)
 
-PATIENCE = 5.0
+REQUEST_TIMEOUT_SECONDS = 5.0
 
-Finding = tuple[Literal["ok", "warn", "fail"], str]
+CheckResult = tuple[Literal["ok", "warn", "fail"], str]
 
 
-def ask_cluster(settings: Kafka) -> int:
+def ask_cluster(settings: KafkaSettings) -> int:
     """How many brokers there are; PublisherError with the reason if none answers or lets us in."""
     config, secrets = client_config(settings)
-    trouble = Trouble(LOG, secrets)
+    trouble = Trouble(log, secrets)
     admin = make_client(AdminClient, _for_admin(config), secrets, trouble)
     try:
         # A new connection each time: it also shows whether we would be let in now.
-        return len(admin.describe_cluster(request_timeout=PATIENCE).result().nodes)
+        return len(admin.describe_cluster(request_timeout=REQUEST_TIMEOUT_SECONDS).result().nodes)
     except KafkaException as error:
         admin.poll(0)  # the reason comes here; the request itself only timed out
         refused = trouble.last is not None and trouble.last.code() in LETS_NOBODY_IN
@@ -44,20 +44,22 @@ def ask_cluster(settings: Kafka) -> int:
         ) from None
 
 
-def check_kafka(settings: Kafka, topics: Sequence[str]) -> list[Finding]:
+def check_kafka(settings: KafkaSettings, topics: Sequence[str]) -> list[CheckResult]:
     """What is right and wrong about the broker and these topics."""
     try:
         brokers = ask_cluster(settings)
     except OutboxError as error:
         return [("fail", str(error))]
     config, secrets = client_config(settings)
-    admin = make_client(AdminClient, _for_admin(config), secrets, Trouble(LOG, secrets))
-    findings: list[Finding] = [
+    admin = make_client(AdminClient, _for_admin(config), secrets, Trouble(log, secrets))
+    findings: list[CheckResult] = [
         ("ok", f"Kafka at {settings.bootstrap_servers} answers: {brokers} broker(s)")
     ]
     if not topics:
         return findings
-    described = admin.describe_topics(TopicCollection(list(topics)), request_timeout=PATIENCE)
+    described = admin.describe_topics(
+        TopicCollection(list(topics)), request_timeout=REQUEST_TIMEOUT_SECONDS
+    )
     for name, future in described.items():
         try:
             description = future.result()
@@ -69,10 +71,10 @@ def check_kafka(settings: Kafka, topics: Sequence[str]) -> list[Finding]:
 
 
 def _about(
-    settings: Kafka, topic: TopicDescription, config: dict[str, str] | None
-) -> list[Finding]:
+    settings: KafkaSettings, topic: TopicDescription, config: dict[str, str] | None
+) -> list[CheckResult]:
     replicas = min((len(p.replicas) for p in topic.partitions), default=0)
-    findings: list[Finding] = [
+    findings: list[CheckResult] = [
         ("ok", f"topic {topic.name}: {len(topic.partitions)} partition(s), {replicas} replica(s)")
     ]
     if leaderless := [p.id for p in topic.partitions if getattr(p, "leader", None) is None]:
@@ -124,7 +126,7 @@ def _about(
     return findings
 
 
-def _about_absent(admin: AdminClient, name: str, error: KafkaError) -> Finding:
+def _about_absent(admin: AdminClient, name: str, error: KafkaError) -> CheckResult:
     if error.code() != KafkaError.UNKNOWN_TOPIC_OR_PART:
         return ("fail", f"topic {name}: {error.str()}")
     if _creates_topics(admin):
@@ -134,7 +136,7 @@ def _about_absent(admin: AdminClient, name: str, error: KafkaError) -> Finding:
 
 def _creates_topics(admin: AdminClient) -> bool:
     """False also where we may not ask: then nobody should count on it."""
-    cluster = admin.describe_cluster(request_timeout=PATIENCE).result()
+    cluster = admin.describe_cluster(request_timeout=REQUEST_TIMEOUT_SECONDS).result()
     config = _config(admin, "broker", str(cluster.nodes[0].id)) if cluster.nodes else None
     return (config or {}).get("auto.create.topics.enable") == "true"
 
@@ -142,7 +144,9 @@ def _creates_topics(admin: AdminClient) -> bool:
 def _config(admin: AdminClient, kind: str, name: str) -> dict[str, str] | None:
     resource = ConfigResource(kind, name)
     with suppress(KafkaException):
-        entries = admin.describe_configs([resource], request_timeout=PATIENCE)[resource].result()
+        entries = admin.describe_configs([resource], request_timeout=REQUEST_TIMEOUT_SECONDS)[
+            resource
+        ].result()
         return {entry.name: entry.value for entry in entries.values()}
     return None
 

@@ -1,7 +1,7 @@
 """
 Settings to librdkafka's configuration; what nobody may change in it is in `contract.librdkafka`.
 
-Read by `kafka_sender` and `kafka_check`, whenever they make a client: secrets are read anew each
+Read by `kafka_sender` and `kafka_check`, whenever they make a client: secrets are read again each
 time, so that a rotated password is picked up without a restart.
 """
 
@@ -15,7 +15,7 @@ from typing import Any, TypeVar
 from confluent_kafka import KafkaError, KafkaException
 
 from outbox_core.contract.librdkafka import BY_KEY, REFUSED
-from outbox_core.contract.settings import Kafka
+from outbox_core.contract.settings import KafkaSettings
 from outbox_core.errors import SettingsError
 from outbox_core.model.attempt import without_secrets
 
@@ -46,7 +46,7 @@ class Credentials:
         return without_secrets(text)
 
 
-def check_extras(settings: Kafka) -> None:
+def check_extras(settings: KafkaSettings) -> None:
     for name, value in settings.config.items():
         if reason := REFUSED.get(name.lower()):
             raise SettingsError(f"kafka.config: {name} cannot be set: {reason}")
@@ -57,7 +57,7 @@ def check_extras(settings: Kafka) -> None:
             )
 
 
-def client_config(settings: Kafka) -> tuple[Config, Credentials]:
+def client_config(settings: KafkaSettings) -> tuple[Config, Credentials]:
     """What every client needs: where the brokers are and who we are."""
     check_extras(settings)
     protocol = ("SASL_" if settings.sasl else "") + ("SSL" if settings.tls else "PLAINTEXT")
@@ -90,7 +90,7 @@ def client_config(settings: Kafka) -> tuple[Config, Credentials]:
     return config, Credentials(tuple(s for s in secrets if s))
 
 
-def producer_config(settings: Kafka, in_order: bool, batch_bytes: int) -> Config:
+def producer_config(settings: KafkaSettings, in_order: bool, batch_bytes: int) -> Config:
     """What makes a producer ours; goes over `client_config`."""
     timeout = settings.delivery_timeout.total_seconds()
     config: Config = {
@@ -125,13 +125,13 @@ class Trouble:
     alone explains nothing.
     """
 
-    REPEAT_AFTER = 60.0
+    REPEAT_AFTER_SECONDS = 60.0
     DIGITS = re.compile(r"\d+")
 
     def __init__(self, logger: logging.Logger, secrets: Credentials) -> None:
         self._logger = logger
         self._secrets = secrets
-        self._said: dict[str, float] = {}
+        self._logged_at: dict[str, float] = {}
         self.last: KafkaError | None = None
 
     def log(self, level: int, text: str, *args: object) -> None:
@@ -139,23 +139,23 @@ class Trouble:
         line = self._secrets.hide(text % args)
         shape = self.DIGITS.sub("#", line)  # ports and durations make the same line look new
         now = time.monotonic()
-        if now - self._said.get(shape, -self.REPEAT_AFTER) < self.REPEAT_AFTER:
+        if now - self._logged_at.get(shape, -self.REPEAT_AFTER_SECONDS) < self.REPEAT_AFTER_SECONDS:
             return
-        if len(self._said) > 1000:
-            self._said.clear()
-        self._said[shape] = now
-        # At most a warning: whether anything failed is said by whoever lost an event over it.
+        if len(self._logged_at) > 1000:
+            self._logged_at.clear()
+        self._logged_at[shape] = now
+        # At most a warning: whether anything failed is reported where an event was lost over it.
         # That gapless mode is experimental was weighed when it was chosen.
         known = "is experimental" in line
         self._logger.log(logging.DEBUG if known else min(level, logging.WARNING), "%s", line)
 
     def note(self, error: KafkaError) -> None:
-        # "All brokers are down" follows from the error before it and says less.
+        # "All brokers are down" follows from the error before it and explains less.
         if error.code() != KafkaError._ALL_BROKERS_DOWN or self.last is None:
             self.last = error
 
     def because(self) -> str:
-        """The end of a sentence that says that something did not work."""
+        """The end of a sentence about something that did not work."""
         return "" if self.last is None else f" ({self._secrets.hide(self.last.str())})"
 
 

@@ -44,7 +44,7 @@ OF_THE_BROKER: Final = frozenset(
         KafkaError.COORDINATOR_NOT_AVAILABLE,
         KafkaError.NOT_COORDINATOR,
         KafkaError.THROTTLING_QUOTA_EXCEEDED,
-        # Our producer has lost its standing with it, and is made anew.
+        # Our producer has lost its standing with it, and is replaced.
         KafkaError._FATAL,
         KafkaError._GAPLESS_GUARANTEE,
         KafkaError._PURGE_QUEUE,

@@ -18,20 +18,20 @@ from operator import attrgetter
 from string import Formatter
 from typing import Final
 
-from outbox_core.contract.settings import Kafka
+from outbox_core.contract.settings import KafkaSettings
 from outbox_core.errors import SettingsError
 from outbox_core.model.attempt import Error, ErrorClass, Refused
 from outbox_core.model.event import Claim
 
-Header = tuple[str, str | bytes | None]
-Headers = list[Header]
+KafkaHeader = tuple[str, str | bytes | None]
+KafkaHeaders = list[KafkaHeader]
 
-FIELDS: Final = ("event_type", "aggregate_type", "tenant_id")
+TEMPLATE_FIELDS: Final = ("event_type", "aggregate_type", "tenant_id")
 EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
-LEGAL: Final = re.compile(r"[a-zA-Z0-9._-]*")
-LONGEST: Final = 249
-CACHED: Final = 10_000
-"""Topics remembered; a template over tenants may know more, and then starts over."""
+LEGAL_TOPIC_CHARS: Final = re.compile(r"[a-zA-Z0-9._-]*")
+LONGEST_TOPIC_CHARS: Final = 249
+CACHED_TOPICS: Final = 10_000
+"""A template over tenants may have more, and then starts over."""
 
 
 class TopicTemplate:
@@ -41,14 +41,16 @@ class TopicTemplate:
         self._template = template
         self._fields = parse_template(template)
         # attrgetter needs a name; a template without fields may remember its topic by anything.
-        self._value_of: Callable[[Claim], object] = attrgetter(*(self._fields or FIELDS[:1]))
+        self._value_of: Callable[[Claim], object] = attrgetter(
+            *(self._fields or TEMPLATE_FIELDS[:1])
+        )
         self._known: dict[object, str | Refused] = {}
 
     def __call__(self, claim: Claim) -> str | Refused:
         value = self._value_of(claim)
         topic = self._known.get(value)
         if topic is None:
-            if len(self._known) >= CACHED:
+            if len(self._known) >= CACHED_TOPICS:
                 self._known.clear()
             topic = self._known[value] = self.fill({f: getattr(claim, f) for f in self._fields})
         return topic
@@ -59,30 +61,35 @@ class TopicTemplate:
                 "NO_TOPIC", f"the topic is {self._template}, and it has no {', '.join(missing)}"
             )
         topic = self._template.format_map(values)
-        if topic in (".", "..") or len(topic) > LONGEST or not LEGAL.fullmatch(topic):
+        if (
+            topic in (".", "..")
+            or len(topic) > LONGEST_TOPIC_CHARS
+            or not LEGAL_TOPIC_CHARS.fullmatch(topic)
+        ):
             return _refused(
                 "INVALID_TOPIC",
-                f"{topic!r} is no topic name: 1 to {LONGEST} of a-z, A-Z, 0-9, '.', '_', '-'",
+                f"{topic!r} is no topic name: 1 to {LONGEST_TOPIC_CHARS} of a-z, A-Z, 0-9, "
+                "'.', '_', '-'",
             )
         return topic
 
 
 def parse_template(template: str) -> tuple[str, ...]:
     """The fields it uses, each once."""
-    allowed = ", ".join(f"{{{field}}}" for field in FIELDS)
+    allowed = ", ".join(f"{{{field}}}" for field in TEMPLATE_FIELDS)
     try:
         parts = list(Formatter().parse(template))
     except ValueError as error:
         raise SettingsError(f"kafka.topic {template!r}: {error}; fields are {allowed}") from None
     fields: dict[str, None] = {}
     for literal, field, spec, conversion in parts:
-        if not LEGAL.fullmatch(literal):
+        if not LEGAL_TOPIC_CHARS.fullmatch(literal):
             raise SettingsError(
                 f"kafka.topic {template!r}: {literal!r} cannot be part of a topic name"
             )
         if field is None:
             continue
-        if field not in FIELDS or spec or conversion:
+        if field not in TEMPLATE_FIELDS or spec or conversion:
             raise SettingsError(
                 f"kafka.topic {template!r}: no field {{{field}}}; fields are {allowed}"
             )
@@ -90,14 +97,14 @@ def parse_template(template: str) -> tuple[str, ...]:
     return tuple(fields)
 
 
-def topics_for(settings: Kafka, samples: Iterable[Mapping[str, str | None]]) -> set[str]:
+def topics_for(settings: KafkaSettings, samples: Iterable[Mapping[str, str | None]]) -> set[str]:
     """The topics that events with these fields go to; those without a legal one left out."""
     template = TopicTemplate(settings.topic)
     topics = (template.fill(sample) for sample in samples)
     return {topic for topic in topics if isinstance(topic, str)}
 
 
-def raw_headers(claim: Claim) -> Headers:
+def raw_headers(claim: Claim) -> KafkaHeaders:
     """Format Raw: all that a consumer would otherwise have to ask the database for."""
     headers = _applications(claim)
     headers += (
@@ -121,7 +128,7 @@ def raw_headers(claim: Claim) -> Headers:
     if claim.aggregate_id is not None:
         headers.append(("outbox-aggregate-id", claim.aggregate_id))
     if claim.partition_key is not None and claim.ordering_key is not None:
-        # Else it is the record's key, or there is none.
+        # Otherwise it is the record's key, or there is none.
         headers.append(("outbox-ordering-key", claim.ordering_key))
     return headers
 
@@ -130,9 +137,9 @@ class CloudEventHeaders:
     """Format CloudEvents 1.0, Kafka binding, binary mode: the payload stays as it is."""
 
     def __init__(self, source: str) -> None:
-        self._always: tuple[Header, ...] = (("ce_specversion", "1.0"), ("ce_source", source))
+        self._always: tuple[KafkaHeader, ...] = (("ce_specversion", "1.0"), ("ce_source", source))
 
-    def __call__(self, claim: Claim) -> Headers:
+    def __call__(self, claim: Claim) -> KafkaHeaders:
         headers = _applications(claim)
         headers += self._always
         headers += (
@@ -161,7 +168,7 @@ class CloudEventHeaders:
         return headers
 
 
-def headers_for(settings: Kafka) -> Callable[[Claim], Headers]:
+def headers_for(settings: KafkaSettings) -> Callable[[Claim], KafkaHeaders]:
     if settings.format == "CloudEvents":
         return CloudEventHeaders(settings.source)
     return raw_headers
@@ -178,8 +185,8 @@ def _second(since_epoch: int) -> str:
     return (EPOCH + timedelta(seconds=since_epoch)).isoformat()[:-6]
 
 
-def _applications(claim: Claim) -> Headers:
-    headers: Headers = [] if claim.headers_json is None else [*claim.headers]
+def _applications(claim: Claim) -> KafkaHeaders:
+    headers: KafkaHeaders = [] if claim.headers_json is None else [*claim.headers]
     if claim.content_type is not None and not _has(headers, "content-type"):
         headers.append(("content-type", claim.content_type))
     if claim.traceparent_in_metadata is not None and not _has(headers, "traceparent"):
@@ -187,7 +194,7 @@ def _applications(claim: Claim) -> Headers:
     return headers
 
 
-def _has(headers: Headers, name: str) -> bool:
+def _has(headers: KafkaHeaders, name: str) -> bool:
     return any(header[0].lower() == name for header in headers)
 
 

@@ -16,25 +16,25 @@ from confluent_kafka import KafkaError, KafkaException, Message, Producer
 
 from outbox_core.model.attempt import Acked, Error, ErrorClass, Outcome, Refused
 from outbox_core.model.event import Claim
-from outbox_core.model.ordering import BEHIND
+from outbox_core.model.ordering import BEHIND, KeyOrder
 from outbox_relay.publishers.kafka_config import Config, Credentials, Trouble, make_client
 from outbox_relay.publishers.kafka_errors import IN_DOUBT, error_of
-from outbox_relay.publishers.kafka_messages import Headers
+from outbox_relay.publishers.kafka_messages import KafkaHeaders
 
-LOG = logging.getLogger(__name__)
+log = logging.getLogger(__name__)
 
-GLANCE = 0.1
-"""Longest wait before we look whether the producer has failed or we are to stop."""
-SETTLE = 2.0
-"""After a fatal error, how long what is already on its way may still be acknowledged."""
-CONNECT = 1.0
+LONGEST_POLL_SECONDS = 0.1
+"""Between two checks whether the producer has failed or we are to stop."""
+SETTLE_SECONDS = 2.0
+"""After a fatal error: as long may what is already on its way still be acknowledged."""
+CONNECT_SECONDS = 1.0
 """A message handed over before the first connection waits half a second for a producer id; one
 that comes after it, a twentieth."""
-PROVEN_FOR = 3600.0
+PROVEN_FOR_SECONDS = 3600.0
 """Brokers forget a producer's sequence in a partition after a day without messages."""
-PROVEN_AT_MOST = 20_000
+MOST_PROVEN_ROUTES = 20_000
 
-NOWHERE = Refused(
+STORED_NOWHERE = Refused(
     Error.of(ErrorClass.OUTAGE, "NO_OFFSET", "Kafka took it for a duplicate and stored it nowhere")
 )
 """
@@ -59,7 +59,7 @@ class Messages(NamedTuple):
     """How a claim becomes a record."""
 
     topic: Callable[[Claim], str | Refused]
-    headers: Callable[[Claim], Headers]
+    headers: Callable[[Claim], KafkaHeaders]
 
 
 class Sender:
@@ -72,7 +72,7 @@ class Sender:
         many: bool = False,
     ) -> None:
         self.many = many
-        self._trouble = Trouble(LOG, secrets)
+        self._trouble = Trouble(log, secrets)
         self._producer = make_client(Producer, config, secrets, self._trouble)
         self._messages = messages
         self._in_order = in_order
@@ -101,9 +101,10 @@ class Sender:
         reports = self._reports
         topic_of, headers_of = self._messages
         produce = self._producer.produce
-        blocked: set[str] = set()
+        order = KeyOrder(self._in_order)
+        failed_keys = order.failed_keys
         for index, (claim, callback) in enumerate(zip(claims, self._callbacks, strict=False)):
-            if blocked and claim.ordering_key in blocked:
+            if failed_keys and order.blocks(claim):
                 reports[index] = BEHIND
                 continue
             topic = topic_of(claim)
@@ -132,8 +133,7 @@ class Sender:
                 reports[index] = Refused(
                     Error.of(ErrorClass.EVENT, "INVALID_RECORD", f"not a Kafka record: {error}")
                 )
-            if self._in_order and claim.ordering_key is not None:
-                blocked.add(claim.ordering_key)
+            order.fail(claim)
         self._collect(until)
         return reports[: len(claims)]
 
@@ -147,7 +147,7 @@ class Sender:
         already on their way behind it are accepted, gapless guarantee or not.
         """
         now = time.monotonic()
-        if now - self._proven_since > PROVEN_FOR or len(self._proven) > PROVEN_AT_MOST:
+        if now - self._proven_since > PROVEN_FOR_SECONDS or len(self._proven) > MOST_PROVEN_ROUTES:
             self._proven.clear()
             self._proven_since = now
         return self._proven
@@ -159,7 +159,7 @@ class Sender:
         return self._trouble.because()
 
     def idle(self) -> None:
-        """Take what the client has to say while nobody publishes, or it would pile up."""
+        """Take the client's messages to us while nobody publishes, or they would pile up."""
         self._poll(0)
 
     def discard(self) -> None:
@@ -178,7 +178,7 @@ class Sender:
         if error is None:
             offset = message.offset()
             if offset is None or offset < 0:
-                self._reports[index] = NOWHERE
+                self._reports[index] = STORED_NOWHERE
             else:
                 self._reports[index] = Acked(f"{message.topic()}[{message.partition()}]@{offset}")
         elif error.code() not in IN_DOUBT:
@@ -192,9 +192,9 @@ class Sender:
         if self._connected:
             return
         try:
-            self._producer.cluster_id(max(0.0, min(CONNECT, until - time.monotonic())))
+            self._producer.cluster_id(max(0.0, min(CONNECT_SECONDS, until - time.monotonic())))
         except KafkaException as error:
-            LOG.debug("not connected yet: %s", error)
+            log.debug("not connected yet: %s", error)
         else:
             self._connected = True
 
@@ -226,9 +226,9 @@ class Sender:
     def _collect(self, until: float) -> None:
         producer = self._producer
         while len(producer) and self._may_wait(until):
-            self._poll(min(GLANCE, max(0.0, until - time.monotonic())))
+            self._poll(min(LONGEST_POLL_SECONDS, max(0.0, until - time.monotonic())))
         if self.fatal is not None:
-            settled = min(until, time.monotonic() + SETTLE)
+            settled = min(until, time.monotonic() + SETTLE_SECONDS)
             while len(producer) and time.monotonic() < settled:
                 # Again and again: what the broker refuses behind the gap goes back to the queue.
                 producer.purge(in_flight=False)

@@ -13,15 +13,15 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import NamedTuple
 
-FORGET_AFTER = 600.0
-"""Seconds after its pause without a trial: nothing is waiting for it any more."""
+FORGET_AFTER_SECONDS = 600.0
+"""Its pause is over and nobody has tried it for so long: nothing is waiting for it any more."""
 
 RETURNS_PER_SECOND = 2000
 """What was turned away is claimed again only to be turned away again: no more often than the
 database hardly notices, however many wait."""
 
-LONGEST_ABSENCE = 300.0
-"""Seconds. When the destination is well again, nobody tells those who were turned away."""
+LONGEST_ABSENCE_SECONDS = 300.0
+"""When the destination is well again, those that were turned away do not hear of it."""
 
 
 class Parked(NamedTuple):
@@ -99,7 +99,7 @@ class Parking:
             again = now + sick.pause if sick.trying else sick.until
             start = max(now, again, sick.turned_away_until)
             sick.turned_away_until = start + count / RETURNS_PER_SECOND
-            return min(LONGEST_ABSENCE, start - now)
+            return min(LONGEST_ABSENCE_SECONDS, start - now)
 
     def sick(self, name: str, why: str) -> bool:
         """It took nothing. True if it was not parked yet."""
@@ -141,6 +141,10 @@ class Parking:
         return sorted(found, key=lambda p: (-p.seconds, p.name))
 
     def _forget(self, now: float) -> None:
-        gone = [n for n, s in self._sick.items() if not s.trying and now > s.until + FORGET_AFTER]
+        gone = [
+            n
+            for n, s in self._sick.items()
+            if not s.trying and now > s.until + FORGET_AFTER_SECONDS
+        ]
         for name in gone:
             del self._sick[name]

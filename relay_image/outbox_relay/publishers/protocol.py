@@ -28,7 +28,7 @@ class Publisher(Protocol):
 
     def blame(self, batch: Sequence[Claim], outcomes: Sequence[Outcome]) -> Sequence[Outcome]:
         """The broker answers a probe, and yet it acknowledged nothing of this batch and all that
-        failed did so as an OUTAGE: the same outcomes, with whoever is at fault."""
+        failed did so as an OUTAGE: the same outcomes, with the destinations at fault."""
 
     def parked(self) -> Sequence[Parked]:
         """Destinations that take nothing now, while others do; the longest parked first."""

@@ -1,1 +1,1 @@
-"""The relay process: claim, publish, finalise, overlapped, until it is told to stop."""
+"""The relay process: claim, publish, finalise, overlapped, until it is stopped."""

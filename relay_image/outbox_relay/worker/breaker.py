@@ -11,13 +11,13 @@ import threading
 from collections.abc import Callable, Sequence
 from enum import StrEnum
 
-from outbox_core.contract.reasons import Reason
+from outbox_core.contract.reasons import ProcessReason
 from outbox_core.model.attempt import Acked, ErrorClass, Outcome, Refused
 
-TRIAL = 20
-"""Events in the batch that goes first."""
-LONGEST_PROBE = 30.0
-"""Seconds after which nobody waits for another's probe any more."""
+TRIAL_BATCH_EVENTS = 20
+"""In the batch that goes first."""
+LONGEST_PROBE_SECONDS = 30.0
+"""After that nobody waits for another's probe any more."""
 
 
 class BreakerState(StrEnum):
@@ -43,7 +43,7 @@ class Breaker:
         self._trying = False
         self._in_doubt = False
         self.reason = ""
-        self.cause = Reason.BROKER_UNREACHABLE
+        self.cause = ProcessReason.BROKER_UNREACHABLE
 
     @property
     def state(self) -> BreakerState:
@@ -58,21 +58,21 @@ class Breaker:
                 return limit
             if self._state is BreakerState.TRIAL and not self._trying:
                 self._trying = True
-                return min(limit, TRIAL)
+                return min(limit, TRIAL_BATCH_EVENTS)
             return 0
 
     def doubts(self, outcomes: Sequence[Outcome]) -> bool:
-        """Nothing arrived, and it may be the broker's fault: only a probe can tell."""
+        """Nothing arrived, and it may be the broker's fault: only a probe can show it."""
         return self._state is not BreakerState.OPEN and _is_outage(outcomes)
 
     def is_mine_to_probe(self) -> bool:
-        """Whether the caller is to probe the broker now and say `probed`. One does at a time, and
-        the others wait here for its answer."""
+        """Whether the caller is to probe the broker now and report by `probed`. One does at a time,
+        and the others wait here for its answer."""
         with self._lock:
             if not self._in_doubt:
                 self._in_doubt = True
                 return True
-            self._answered.wait_for(lambda: not self._in_doubt, LONGEST_PROBE)
+            self._answered.wait_for(lambda: not self._in_doubt, LONGEST_PROBE_SECONDS)
             return False
 
     def next_probe(self) -> float | None:
@@ -82,8 +82,10 @@ class Breaker:
                 return None
             return max(0.0, self._probe_at - self._clock())
 
-    def probed(self, failure: str | None, cause: Reason = Reason.BROKER_UNREACHABLE) -> None:
-        """What a probe said: one that was asked for by `doubts`, or one while it is open."""
+    def probed(
+        self, failure: str | None, cause: ProcessReason = ProcessReason.BROKER_UNREACHABLE
+    ) -> None:
+        """The result of a probe: one that was asked for by `doubts`, or one while it is open."""
         with self._lock:
             in_doubt, self._in_doubt = self._in_doubt, False
             self._answered.notify_all()
@@ -125,7 +127,7 @@ class Breaker:
 
 
 def _is_outage(outcomes: Sequence[Outcome]) -> bool:
-    """Nothing arrived, and nothing was refused by anybody; what one destination did not take says
+    """Nothing arrived, and nothing was refused by anybody; what one destination did not take shows
     nothing about the broker."""
     if any(isinstance(o, Acked) for o in outcomes):
         return False

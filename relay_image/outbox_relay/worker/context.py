@@ -10,7 +10,7 @@ from outbox_core.contract.settings import RelaySettings
 from outbox_core.errors import SettingsError, StoreUnavailable
 from outbox_core.model.retry import Retry
 from outbox_core.observe.health import Health
-from outbox_core.observe.metrics import Metrics
+from outbox_core.observe.metrics import RelayMetrics
 from outbox_core.store import relays
 from outbox_core.store.connection import Connection, connect, relay_application
 from outbox_core.store.migrate import require_current
@@ -24,8 +24,8 @@ log = logging.getLogger("outbox.relay")
 class InFlight:
     """
     The claims of this process by their tokens: those that are being published, so that the keeper
-    can renew them, and those that may have been made although nobody told us, so that it can give
-    them back.
+    can renew them, and those that may have been made although no answer came, so that it can
+    give them back.
     """
 
     def __init__(self) -> None:
@@ -85,13 +85,13 @@ class Context:
     crew: Crew
     breaker: Breaker
     health: Health
-    metrics: Metrics
+    metrics: RelayMetrics
     in_flight: InFlight = field(default_factory=InFlight)
     stopping: threading.Event = field(default_factory=threading.Event)
     version: int = 0
     """Of our registration."""
     floor: int = 0
-    """Below this seq nothing of an unordered relay is in line: counting need not look there."""
+    """Below this seq nothing of an unordered relay is in line: counting need not scan there."""
     clock: Callable[[], float] = time.monotonic
     _registering: threading.Lock = field(default_factory=threading.Lock)
 
@@ -138,6 +138,6 @@ class Context:
                 "this database does not know relay %s by its id: it was restored, or is another "
                 "one; registering again",
                 self.settings.name,
-                extra={"happening": "registered_again"},
+                extra={"event": "registered_again"},
             )
             self.register(conn)

@@ -10,7 +10,7 @@ import threading
 from collections.abc import Mapping
 from typing import Any
 
-from outbox_core.contract.reasons import Reason
+from outbox_core.contract.reasons import ProcessReason
 from outbox_core.errors import StoreError
 from outbox_core.store import relays
 from outbox_core.store.connection import Connection
@@ -22,17 +22,17 @@ from outbox_relay.worker.reaper import Reaper
 
 log = logging.getLogger("outbox.keeper")
 
-BALANCE_EVERY = 1.0
-ROUTE_CHUNK = 5000
+BALANCE_EVERY_SECONDS = 1.0
+ROUTE_CHUNK_EVENTS = 5000
 """Some 50 ms: between two of them leases are renewed."""
-RELANE_CHUNK = 5000
-SWEEP_CHUNK = 2000
-"""Keys; some 20 ms."""
-ROLLOUT = 600.0
-"""Seconds that processes with old and with new settings may run side by side."""
-SHORTEST_REAP = 0.5
-IDLE_CHORES = 30.0
-RETIRED = (
+RELANE_CHUNK_DELIVERIES = 5000
+SWEEP_CHUNK_KEYS = 2000
+"""Some 20 ms."""
+ROLLOUT_SECONDS = 600.0
+"""As long may processes with old and with new settings run side by side."""
+SHORTEST_CHORES_PAUSE_SECONDS = 0.5
+LONGEST_CHORES_PAUSE_SECONDS = 30.0
+WHY_RETIRED = (
     "it was retired, and no event comes to it any more: stop this process, or restart it to "
     "register anew"
 )
@@ -49,7 +49,7 @@ class Keeper:
         self._hungry = False  # fewer lanes than our share: somebody is about to let go of some
         self._differs_since: float | None = None  # that which is registered from what we are
         self._joining: int | None = None  # a token that we may hold already
-        self._moving = False  # lanes may have come or gone, and nobody told us
+        self._moving = False  # lanes may have come or gone without our knowing
 
     def run(self, until: threading.Event) -> None:
         """Until the workers are done: their claims are renewed while they drain."""
@@ -84,7 +84,7 @@ class Keeper:
         crew.become(None)
 
     def close(self) -> None:
-        """Whatever a new connection reaches, it may have changed since: look at it all again."""
+        """Whatever a new connection reaches, it may have changed since: all is due again."""
         self._due = dict.fromkeys(self._due, 0.0)
         if self._conn is not None:
             self._conn.close()
@@ -93,11 +93,11 @@ class Keeper:
     def _nap(self) -> float:
         if self._routing or (self._conn is not None and not self._due["chores"]):
             return 0.0
-        step = BALANCE_EVERY if self._is_lively() else self._lease / 6
-        return min(step, self._lease / 6, IDLE_CHORES)
+        step = BALANCE_EVERY_SECONDS if self._is_lively() else self._lease / 6
+        return min(step, self._lease / 6, LONGEST_CHORES_PAUSE_SECONDS)
 
     def _is_lively(self) -> bool:
-        """Is it worth a look every second whether lanes should move?"""
+        """Is it worth checking every second whether lanes should move?"""
         return self._context.ordered and (
             self._hungry or self._sweeping is not None or self._context.crew.is_busy
         )
@@ -116,7 +116,9 @@ class Keeper:
         if context.ordered:
             self._keep_lanes(now)
         if now >= self._due["chores"]:
-            self._due["chores"] = now + max(SHORTEST_REAP, min(self._lease / 2, IDLE_CHORES))
+            self._due["chores"] = now + max(
+                SHORTEST_CHORES_PAUSE_SECONDS, min(self._lease / 2, LONGEST_CHORES_PAUSE_SECONDS)
+            )
             self._chores()
         elif self._routing:
             self._route()
@@ -128,9 +130,9 @@ class Keeper:
         found = self._deliveries().chores(context.ordered)
         known = found.registration
         if known is not None and known["retirement"] is not None:
-            context.health.trouble("relay", RETIRED, Reason.RELAY_RETIRED)
+            context.health.trouble("relay", WHY_RETIRED, ProcessReason.RELAY_RETIRED)
         elif known is None or known["name"] != context.settings.name:
-            # Behind a pooler the database may change without a word.
+            # Behind a pooler the database may change unnoticed.
             context.register_again(self._connection())
             return
         else:
@@ -141,7 +143,7 @@ class Keeper:
             context.metrics.dead.inc(report.dead)
             context.crew.hint()
         if found.wrong_lanes:
-            if self._deliveries().relane(RELANE_CHUNK) == RELANE_CHUNK:
+            if self._deliveries().relane(RELANE_CHUNK_DELIVERIES) == RELANE_CHUNK_DELIVERIES:
                 self._due["chores"] = 0.0  # there are more: at once, but after what must not wait
             context.crew.hint()
         if found.unmatched_events:
@@ -164,24 +166,24 @@ class Keeper:
                 "another subscription or ordering is registered for relay %s than this process was "
                 "started with; if it stays so, ours is registered again",
                 context.settings.name,
-                extra={"happening": "registration_differs"},
+                extra={"event": "registration_differs"},
             )
-        elif now - self._differs_since > ROLLOUT:
+        elif now - self._differs_since > ROLLOUT_SECONDS:
             self._differs_since = None
             context.register(self._connection())
 
     def _route(self) -> None:
         """One step: with many events that nobody wants there are many, and leases do not wait."""
         context = self._context
-        looked_at = relays.route_unmatched(self._connection(), ROUTE_CHUNK)
-        self._routing = looked_at == ROUTE_CHUNK and not context.stopping.is_set()
+        looked_at = relays.route_unmatched(self._connection(), ROUTE_CHUNK_EVENTS)
+        self._routing = looked_at == ROUTE_CHUNK_EVENTS and not context.stopping.is_set()
         if not self._routing:
             context.crew.hint()
 
     def _sweep(self) -> None:
-        """One step. Whoever frees a key lets it go on: this is for the case that nobody did."""
+        """One step. What frees a key lets it go on: this is for the case that nothing did."""
         self._sweeping = self._deliveries().sweep_keys(
-            self._context.crew.lanes, self._sweeping, SWEEP_CHUNK
+            self._context.crew.lanes, self._sweeping, SWEEP_CHUNK_KEYS
         )
 
     # Lanes ----------------------------------------------------------------------------------
@@ -193,7 +195,7 @@ class Keeper:
             self._due["renew"] = now + third
         if not self._context.stopping.is_set() and now >= self._due["balance"]:
             self._balance()
-            self._due["balance"] = now + (BALANCE_EVERY if self._is_lively() else third)
+            self._due["balance"] = now + (BALANCE_EVERY_SECONDS if self._is_lively() else third)
 
     def _join(self) -> None:
         context = self._context
@@ -207,7 +209,7 @@ class Keeper:
 
     def _rejoin(self) -> None:
         """We were silent for longer than the lease, and others have what was ours."""
-        log.warning("our lanes were taken over; starting again", extra={"happening": "lanes_lost"})
+        log.warning("our lanes were taken over; starting again", extra={"event": "lanes_lost"})
         self._join()
 
     def _renew_lanes(self) -> None:
@@ -263,7 +265,7 @@ class Keeper:
                 "%d lanes are not ours any more: they were changed by hand, or the database was "
                 "restored",
                 len(gone),
-                extra={"happening": "lanes_lost"},
+                extra={"event": "lanes_lost"},
             )
             crew.remove(gone, timeout=0.0)
 

@@ -1,4 +1,4 @@
-"""NOTIFY as a hint: an idle relay starts at once instead of at its next look."""
+"""NOTIFY as a hint: an idle relay starts at once instead of at its next claim."""
 
 import logging
 
@@ -20,7 +20,7 @@ class Listener:
             try:
                 self._listen()
             except StoreError:
-                context.stopping.wait(1.0)  # the workers say that the store is away
+                context.stopping.wait(1.0)  # the workers report that the store is away
             else:
                 return
 
@@ -31,7 +31,7 @@ class Listener:
                 log.warning(
                     "polling.notify needs a direct connection, and there is a pooler in between: "
                     "polling alone is used",
-                    extra={"happening": "notify_off"},
+                    extra={"event": "notify_off"},
                 )
                 return
             conn.execute("LISTEN outbox")

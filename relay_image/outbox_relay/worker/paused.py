@@ -2,7 +2,7 @@
 A paused relay: claims nothing, reaps nothing, holds no lanes, and talks to no broker.
 
 It registers as ever, so that events go on being kept for it, and keeps asking the store for its
-backlog: how much waits, and for how long, stays to be seen while nothing goes out. Called by
+backlog: how much waits, and for how long, stays visible while nothing goes out. Called by
 `worker.relay`.
 """
 
@@ -18,11 +18,11 @@ from outbox_relay.worker.reporting import Reporter
 
 log = logging.getLogger("outbox.relay")
 
-WATCH_EVERY = 5.0
+WATCH_EVERY_SECONDS = 5.0
 """Readiness is about the store, and nobody else in the process would notice that it is away."""
 
 
-class Nowhere:
+class PausedPublisher:
     """The publisher of a relay that is paused."""
 
     def publish(self, batch: Sequence[Claim]) -> Sequence[Outcome]:
@@ -45,15 +45,15 @@ class Nowhere:
 
 
 def watch(context: Context, reporter: Reporter) -> None:
-    """Until the process is told to stop."""
+    """Until the process is stopped."""
     log.warning(
         "relay %s is paused: nothing is claimed, and its events wait; "
         "to resume, set paused: false and restart",
         context.settings.name,
-        extra={"happening": "paused"},
+        extra={"event": "paused"},
     )
     context.metrics.paused.set(1)
     while not context.stopping.is_set():
         reporter.report()
-        context.stopping.wait(WATCH_EVERY)
-    log.info("stopped", extra={"happening": "stopped"})
+        context.stopping.wait(WATCH_EVERY_SECONDS)
+    log.info("stopped", extra={"event": "stopped"})

@@ -12,13 +12,14 @@ import time
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from outbox_core.contract.reasons import Reason, reason_of
+from outbox_core.contract.reasons import ProcessReason, reason_of
 from outbox_core.errors import StoreError
-from outbox_core.model import ordering
 from outbox_core.model.attempt import Acked, Error, ErrorClass, Outcome, Refused, Unsent, Verdict
 from outbox_core.model.event import Claim
 from outbox_core.model.lifecycle import State
+from outbox_core.model.ordering import BEHIND, KeyOrder, with_holds
 from outbox_core.model.retry import judge
+from outbox_core.observe.logs import MOST_LOGGED_IDS
 from outbox_core.store.connection import Connection
 from outbox_core.store.deliveries import Deliveries, Finished, Turn, Wanted
 from outbox_core.store.lanes import Lanes
@@ -29,8 +30,6 @@ from outbox_relay.worker.polling import Pace, Share
 from outbox_relay.worker.watermark import Watermark
 
 log = logging.getLogger("outbox.relay")
-
-LOGGED_IDS = 20
 
 
 class Doubt(NamedTuple):
@@ -52,7 +51,7 @@ class Worker:
         self._watermark = self._new_watermark()
         self._done: Finished | None = None
         self._share = Share((), None)
-        self._looked_into: tuple[int, ...] = ()
+        self._claimed_from: tuple[int, ...] = ()
         self._busy_lanes = 1
         self._turns = 0
         self._retry_in = 0.1
@@ -85,7 +84,7 @@ class Worker:
         try:
             batch = self._next_batch(limit)
         except BaseException:
-            context.breaker.found_nothing()  # whoever was allowed a trial and has none, says so
+            context.breaker.found_nothing()  # it may have been the trial, which then did not happen
             raise
         if not batch:
             context.breaker.found_nothing()
@@ -105,8 +104,8 @@ class Worker:
 
     def _next_batch(self, limit: int) -> list[Claim]:
         self._share = self._context.crew.share(self._index)
-        if self._share.lanes != self._looked_into:
-            self._looked_into = self._share.lanes
+        if self._share.lanes != self._claimed_from:
+            self._claimed_from = self._share.lanes
             self._watermark.reset()
         if self._share.lanes:
             return self._claim(limit)
@@ -134,10 +133,10 @@ class Worker:
         turn = self._turn(wanted)
         claims = turn.claims
         first = claims[0].line_from if claims else None
-        # Where there are suspects, nobody looked at the line.
-        looked = not (wanted.suspects and claims and first is None)
-        self._watermark.saw(floor, first, turn.mark, context.clock() - now, looked)
-        if not context.ordered and self._index == 0:  # the one who always looks
+        # Where there are suspects, the line was not scanned.
+        scanned = not (wanted.suspects and claims and first is None)
+        self._watermark.saw(floor, first, turn.mark, context.clock() - now, scanned)
+        if not context.ordered and self._index == 0:  # the one that always claims
             context.floor = self._watermark.safe
         self._busy_lanes = max(1, len({c.lane for c in claims}))
         return claims
@@ -167,7 +166,7 @@ class Worker:
                 log.warning(
                     "%d claims were taken over before we finalised them: they may go out twice",
                     len(turn.lost),
-                    extra={"happening": "lost", "seqs": turn.lost[:LOGGED_IDS]},
+                    extra={"event": "lost", "seqs": turn.lost[:MOST_LOGGED_IDS]},
                 )
         context.health.well("store")
         if turn.claims:
@@ -214,9 +213,9 @@ class Worker:
                 "%d events are older than maxAge and were declared dead",
                 len(dead),
                 extra={
-                    "happening": "dead",
+                    "event": "dead",
                     "error_class": "expired",
-                    "event_ids": dead[:LOGGED_IDS],
+                    "event_ids": dead[:MOST_LOGGED_IDS],
                 },
             )
 
@@ -231,7 +230,7 @@ class Worker:
         # claimed_at is when the claim's transaction began: an event may have come after that.
         since_claim = now - self._turned_at
         if context.breaker.saw(outcomes):
-            self._say_breaker()
+            self._report_breaker()
         published: list[int] = []
         results: list[str] = []
         latencies: list[float] = []
@@ -252,17 +251,17 @@ class Worker:
         try:
             outcomes = self._context.publisher.publish(batch)
         except Exception as error:  # the contract is not to raise; a defect must not lose a batch
-            log.exception("the publisher failed", extra={"happening": "defect"})
+            log.exception("the publisher failed", extra={"event": "defect"})
             unknown = Error.of(ErrorClass.OUTAGE, type(error).__name__, str(error))
             outcomes = [Refused(unknown)] * len(batch)
         context = self._context
-        # Not when we are told to stop: the probe may take longer than we have.
+        # Not when we are stopping: the probe may take longer than we have.
         if not context.stopping.is_set() and context.breaker.doubts(outcomes):
             if context.breaker.is_mine_to_probe():
                 self._probe()
             if context.breaker.state is not BreakerState.OPEN:
                 outcomes = context.publisher.blame(batch, outcomes)
-            self._say_breaker()
+            self._report_breaker()
         return outcomes
 
     def _probe(self) -> None:
@@ -270,25 +269,23 @@ class Worker:
         try:
             context.publisher.probe()
         except Exception as error:
-            context.breaker.probed(str(error), reason_of(error, Reason.BROKER_UNREACHABLE))
+            context.breaker.probed(str(error), reason_of(error, ProcessReason.BROKER_UNREACHABLE))
         else:
             context.breaker.probed(None)
 
     def _in_waves(self, batch: list[Claim]) -> list[Outcome]:
         found: dict[int, Outcome] = {}
-        broken: set[str] = set()
-        for wave in ordering.waves(batch, self._context.publisher.route):
-            send, leave = ordering.without_broken(wave, broken)
+        order = KeyOrder()
+        for wave in order.waves(batch, self._context.publisher.route):
             if self._context.stopping.is_set() and found:  # the rest is given back
-                send, leave = [], [*send, *leave]
-            outcomes = self._send(send) if send else ()
-            broken |= ordering.broken_keys(send, outcomes)
-            found.update(zip((c.seq for c in send), outcomes, strict=True))
-            found.update((c.seq, ordering.BEHIND) for c in leave)
-        return [found[c.seq] for c in batch]
+                break
+            outcomes = self._send(wave)
+            order.saw(wave, outcomes)
+            found.update(zip((c.seq for c in wave), outcomes, strict=True))
+        return [found.get(c.seq, BEHIND) for c in batch]
 
     def _judge(self, failed: Sequence[tuple[Claim, Outcome]]) -> list[Verdict]:
-        """What becomes of what was not acknowledged, said in the log and the metrics."""
+        """What becomes of what was not acknowledged, with its log lines and metrics."""
         if not failed:
             return []
         context = self._context
@@ -313,15 +310,15 @@ class Worker:
                 "are dead" if state is State.DEAD else "failed and will be tried again",
                 sample.error.text if isinstance(sample, Refused) else "",
                 extra={
-                    "happening": "dead" if state is State.DEAD else "retry",
+                    "event": "dead" if state is State.DEAD else "retry",
                     "error_class": kind,
                     "error_code": code,
-                    "event_ids": [c.event_id for c in claims[:LOGGED_IDS]],
-                    "traceparents": [t for c in claims[:LOGGED_IDS] if (t := c.traceparent)],
+                    "event_ids": [c.event_id for c in claims[:MOST_LOGGED_IDS]],
+                    "traceparents": [t for c in claims[:MOST_LOGGED_IDS] if (t := c.traceparent)],
                 },
             )
         if context.ordered:
-            return ordering.in_order(judged, context.blocks)
+            return with_holds(judged, context.blocks)
         return [verdict for _, verdict in judged]
 
     # Waiting --------------------------------------------------------------------------------
@@ -333,16 +330,16 @@ class Worker:
         if pause is None or self._index != 0:
             context.crew.rest(self._index, 0.1)
             return
-        self._say_breaker()
+        self._report_breaker()
         if context.breaker.state is not BreakerState.OPEN:
-            self._say_breaker()  # another worker closed it just now, and what we said came after
+            self._report_breaker()  # another worker closed it just now, before our report
             return
         if not context.stopping.wait(pause):
             self._probe()
             # If it answers we are fit for work again: there may be no event for a trial for hours.
-            self._say_breaker()
+            self._report_breaker()
 
-    def _say_breaker(self) -> None:
+    def _report_breaker(self) -> None:
         context = self._context
         if context.breaker.state is BreakerState.OPEN:
             context.metrics.breaker.set(1)

@@ -1,7 +1,7 @@
 """
-Pace and crew: when a worker looks for events, and which of them look at all.
+Pace and crew: when a worker claims, and which of them claim at all.
 
-Both are about doing little when there is little to do: one worker looks while events trickle in,
+Both are about doing little when there is little to do: one worker claims while events trickle in,
 and the pause grows with the silence; all of them work, without pause, while there is a backlog.
 """
 
@@ -18,12 +18,12 @@ tenth of a second, what comes after half a minute for three."""
 
 TRICKLE_SHARE = 0.1
 """Of a full batch. A round costs the database about the same for one event as for fifty."""
-LONGEST_BREATH = 0.05
-"""Whatever `shortest` is: what was just published is written down with the next look only."""
+LONGEST_BREATH_SECONDS = 0.05
+"""Whatever `shortest` is: what was just published is written down with the next claim only."""
 
 
 class Pace:
-    """How long to pause after a look that found nothing, or little."""
+    """How long to pause after a claim that found nothing, or little."""
 
     def __init__(self, shortest: float, longest: float, clock: Callable[[], float]) -> None:
         self._shortest = shortest
@@ -41,11 +41,11 @@ class Pace:
     def breath(self, found: int, limit: int) -> float:
         """While events trickle in, a round that waits a moment serves more of them; where more
         than a trickle waits, a pause would only cost speed."""
-        return min(self._shortest, LONGEST_BREATH) if found < limit * TRICKLE_SHARE else 0.0
+        return min(self._shortest, LONGEST_BREATH_SECONDS) if found < limit * TRICKLE_SHARE else 0.0
 
 
 class Share(NamedTuple):
-    """What a worker may look into, and the token under which the process holds it."""
+    """What a worker may claim from, and the token under which the process holds it."""
 
     lanes: tuple[int, ...]
     holder: int | None
@@ -55,12 +55,12 @@ class Crew:
     """
     The workers of a process and the lanes that it holds.
 
-    Worker 0 always looks; the others rest until somebody finds more than fits into one batch. A
-    lane is looked into by one worker at a time: what another still has in flight is left out.
+    Worker 0 always claims; the others rest until somebody finds more than fits into one batch. A
+    lane is claimed from by one worker at a time: what another still has in flight is left out.
     """
 
     def __init__(self, size: int, undivided: int | None) -> None:
-        """`undivided` is the one lane of a relay that does not order: all look into it."""
+        """`undivided` is the one lane of a relay that does not order: all claim from it."""
         self._changed = threading.Condition()
         self._lanes: tuple[int, ...] = () if undivided is None else (undivided,)
         self._divided = undivided is None
@@ -96,7 +96,7 @@ class Crew:
 
     @property
     def is_in_doubt(self) -> bool:
-        """Was the answer lost that would have told whether our token was replaced?"""
+        """Was the answer lost that would have shown whether our token was replaced?"""
         return self._next is not None
 
     @contextmanager
@@ -125,7 +125,7 @@ class Crew:
             return self._holder if holder in self._former else None
 
     def share(self, worker: int) -> Share:
-        """The lanes to look into next. What the worker had before stays in use too, because that
+        """The lanes to claim from next. What the worker had before stays in use too, because that
         batch is not finalised yet: see `settled`."""
         with self._changed:
             if not self._divided:
@@ -168,8 +168,8 @@ class Crew:
                 self._changed.wait_for(lambda: self._stopped or self._awake[worker])
 
     def wait_for_lanes(self, worker: int, seconds: float) -> None:
-        """Our share is in flight with somebody else, and is ours when that has settled; who has
-        no share to wait for rests."""
+        """Our share is in flight with somebody else, and is ours when that has settled; a
+        worker without a share to wait for rests."""
         with self._changed:
             self._in_use[worker] = frozenset()
             self._changed.notify_all()
@@ -182,7 +182,7 @@ class Crew:
         self.rest(worker, seconds)
 
     def hint(self) -> None:
-        """Somebody says that there are events."""
+        """There may be events."""
         with self._changed:
             self._hints += 1
             self._changed.notify_all()
@@ -192,7 +192,7 @@ class Crew:
             self._lanes = tuple(sorted({*self._lanes, *lanes}))
 
     def remove(self, lanes: Iterable[int], timeout: float) -> bool:
-        """Look into these no more; True once nothing of them is in flight."""
+        """Claim from these no more; True once nothing of them is in flight."""
         gone = frozenset(lanes)
         with self._changed:
             self._lanes = tuple(lane for lane in self._lanes if lane not in gone)

@@ -1,5 +1,5 @@
 """
-Reaping: claims whose lease ran out become PENDING again, or DEAD where the event is to blame.
+Reaping: claims whose lease expired become PENDING again, or DEAD where the event is to blame.
 
 Runs once as `outbox-relay reap` (a CronJob, so that it happens even if no relay is left) and every
 now and then in the relays themselves, because cron's grain is a minute.
@@ -12,10 +12,11 @@ from typing import NamedTuple
 
 from outbox_core.contract.settings import RelaySettings
 from outbox_core.errors import RelayUnknown
-from outbox_core.model import ordering
 from outbox_core.model.event import Claim
 from outbox_core.model.lifecycle import State
+from outbox_core.model.ordering import with_holds
 from outbox_core.model.retry import Retry, judge_crash
+from outbox_core.observe.logs import MOST_LOGGED_IDS
 from outbox_core.store.connection import Connection, connect, end_frozen, translated
 from outbox_core.store.deliveries import Deliveries
 from outbox_core.store.lanes import Lanes
@@ -24,8 +25,7 @@ from outbox_core.store.relays import relay_id
 
 log = logging.getLogger("outbox.reaper")
 
-CHUNK = 1000
-LOGGED_IDS = 20
+CHUNK_CLAIMS = 1000
 
 
 class ReapReport(NamedTuple):
@@ -52,18 +52,18 @@ class Reaper:
             log.warning(
                 "%d sessions were ended whose relay stopped in the middle of a transaction",
                 ended,
-                extra={"happening": "frozen"},
+                extra={"event": "frozen"},
             )
         total = self._take_over()  # also where nobody orders: those who did may have left lanes
         while True:
             with translated(), self._conn.transaction():
-                chunk = self._take_back(self._deliveries.overdue(CHUNK))
+                chunk = self._take_back(self._deliveries.overdue(CHUNK_CLAIMS))
             total += chunk
-            if chunk.reaped < CHUNK:
+            if chunk.reaped < CHUNK_CLAIMS:
                 return total
 
     def _take_over(self) -> ReapReport:
-        """Everything that a holder whose lease ran out had: its claims and its lanes, at once."""
+        """Everything that a holder whose lease expired had: its claims and its lanes, at once."""
         total = ReapReport(0, 0)
         with translated(), self._conn.transaction():
             for token, owner in self._lanes.expired():
@@ -75,7 +75,7 @@ class Reaper:
                     "%s stopped answering: its %d lanes are free",
                     owner,
                     len(lanes),
-                    extra={"happening": "takeover"},
+                    extra={"event": "takeover"},
                 )
             self._lanes.free_orphans()
         return total
@@ -87,18 +87,18 @@ class Reaper:
         )
         verdicts = [v for _, v in judged]
         if self._ordered:
-            verdicts = ordering.in_order(judged, self._blocks)
+            verdicts = with_holds(judged, self._blocks)
         dead = self._deliveries.take_back(verdicts)
         if claims:
             guilty = [c.event_id for c, v in judged if v.state is State.DEAD]
             log.warning(
-                "%d claims had run out of their lease and were taken back, %d events are dead",
+                "%d claims had expired and were taken back, %d events are dead",
                 len(claims),
                 dead,
                 extra={
-                    "happening": "reaped",
-                    "event_ids": [c.event_id for c in claims[:LOGGED_IDS]],
-                    "dead_event_ids": guilty[:LOGGED_IDS],
+                    "event": "reaped",
+                    "event_ids": [c.event_id for c in claims[:MOST_LOGGED_IDS]],
+                    "dead_event_ids": guilty[:MOST_LOGGED_IDS],
                 },
             )
         return ReapReport(len(claims), dead)

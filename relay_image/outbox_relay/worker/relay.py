@@ -1,8 +1,8 @@
 """
 A relay process from start to stop: registers, starts the threads, waits for a signal, drains.
 
-A store or broker that is away at the start is waited for, and readiness says so; what only a
-person can mend (the schema, the settings) ends the process with a message.
+A store or broker that is away at the start is waited for, and readiness shows it; what only a
+person can fix (the schema, the settings) ends the process with a message.
 """
 
 import gc
@@ -17,7 +17,7 @@ from outbox_core.contract.settings import RelaySettings
 from outbox_core.errors import Defect, OutboxError, SchemaMissing, SchemaTooNew, StoreUnavailable
 from outbox_core.observe import logs
 from outbox_core.observe.health import Health
-from outbox_core.observe.metrics import Metrics
+from outbox_core.observe.metrics import RelayMetrics
 from outbox_core.observe.server import Server
 from outbox_core.store.deliveries import UNORDERED
 from outbox_relay.publishers.protocol import Publisher
@@ -26,7 +26,7 @@ from outbox_relay.worker.breaker import Breaker
 from outbox_relay.worker.context import Context
 from outbox_relay.worker.keeper import Keeper
 from outbox_relay.worker.listener import Listener
-from outbox_relay.worker.paused import Nowhere, watch
+from outbox_relay.worker.paused import PausedPublisher, watch
 from outbox_relay.worker.pipeline import Worker
 from outbox_relay.worker.polling import Crew
 from outbox_relay.worker.reporting import Reporter
@@ -34,18 +34,18 @@ from outbox_relay.worker.reporting import Reporter
 log = logging.getLogger("outbox.relay")
 
 
-class Relay:
+class RelayProgram:
     def __init__(self, settings: RelaySettings) -> None:
         self._settings = settings
         self._context = Context(
             settings=settings,
             relay=0,
-            publisher=the_publisher(settings),
+            publisher=publisher_for(settings),
             policy=settings.retry.policy(),
             crew=Crew(settings.workers, None if settings.ordering == "Key" else UNORDERED[0]),
             breaker=Breaker(time.monotonic),
             health=Health(),
-            metrics=Metrics(),
+            metrics=RelayMetrics(),
         )
         self._keeper = Keeper(self._context)
         self._workers_done = threading.Event()
@@ -75,7 +75,7 @@ class Relay:
                 settings.owner,
                 __version__,
                 settings.ordering,
-                extra={"happening": "started"},
+                extra={"event": "started"},
             )
             if settings.paused:
                 watch(context, reporter)
@@ -133,14 +133,14 @@ class Relay:
                 log.warning("could not let go of our lanes: %s", error)
             self._keeper.close()
         if self.defect is not None:
-            log.error("stopped by a defect: %r", self.defect, extra={"happening": "stopped"})
+            log.error("stopped by a defect: %r", self.defect, extra={"event": "stopped"})
             return 1
         log.info(
             "stopped"
             if clean
             else "stopped before everything in flight was written down: "
-            "its lease will run out and it will be sent again",
-            extra={"happening": "stopped"},
+            "its lease will expire and it will be sent again",
+            extra={"event": "stopped"},
         )
         return 0 if clean else 1
 
@@ -149,7 +149,7 @@ class Relay:
             try:
                 body()
             except BaseException as error:
-                log.exception("%s failed", name, extra={"happening": "defect"})
+                log.exception("%s failed", name, extra={"event": "defect"})
                 self.defect = error
                 self.stop()
 
@@ -158,18 +158,18 @@ class Relay:
         return thread
 
 
-def the_publisher(settings: RelaySettings) -> Publisher:
+def publisher_for(settings: RelaySettings) -> Publisher:
     if settings.paused:
         check_publisher(settings)  # a wrong setting is better heard now than when it is resumed
-        return Nowhere()
+        return PausedPublisher()
     return make_publisher(settings)
 
 
-def run(settings: RelaySettings) -> int:
+def run_relay(settings: RelaySettings) -> int:
     """The command `outbox-relay run`."""
     logs.set_up(settings.log)
-    relay = Relay(settings)
-    # A batch is tens of thousands of small objects, all freed by counting references. Looking for
+    relay = RelayProgram(settings)
+    # A batch is tens of thousands of small objects, all freed by counting references. Searching for
     # cycles among them, again and again, was a tenth of the relay's CPU.
     gc.freeze()
     gc.set_threshold(100_000, 20, 20)

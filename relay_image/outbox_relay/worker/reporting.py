@@ -17,16 +17,16 @@ from outbox_core.contract.report import (
     TopError,
 )
 from outbox_core.errors import StoreError
-from outbox_core.observe.metrics import Metrics
+from outbox_core.observe.metrics import RelayMetrics
 from outbox_core.store.connection import Connection
-from outbox_core.store.inspect.backlog import published
+from outbox_core.store.inspect import backlog as counting
 from outbox_relay.worker.context import Context
 
-FRESH = 2.0
+FRESH_SECONDS = 2.0
 """Asked again within this time, the same answer: probes must cost the store nothing."""
-WINDOW = 60.0
-MOST_PARKED = 20
-COUNT_PUBLISHED_EVERY = 60.0
+RATE_WINDOW_SECONDS = 60.0
+MOST_PARKED_SHOWN = 20
+COUNT_PUBLISHED_EVERY_SECONDS = 60.0
 """What waits is counted more often: of what is done it takes samples from the whole table."""
 
 
@@ -56,7 +56,7 @@ class Reporter:
     def report(self) -> Report:
         with self._lock:
             now = self._context.clock()
-            if self._last is None or now - self._last_at >= FRESH:
+            if self._last is None or now - self._last_at >= FRESH_SECONDS:
                 self._last, self._last_at = self._make(now), now
             return self._last
 
@@ -68,7 +68,7 @@ class Reporter:
         try:
             if self._conn is None:
                 self._conn = context.open_connection("status")
-            found = backlog(self._conn, context.relay, context.floor)
+            found = counting.backlog(self._conn, context.relay, context.floor)
             at = found.at
             backlog = Backlog(
                 pending=found.pending,
@@ -77,9 +77,9 @@ class Reporter:
                 oldest_pending_seconds=found.oldest_pending_seconds,
                 approximate=found.approximate,
             )
-            if now - self._published_at >= COUNT_PUBLISHED_EVERY:
+            if now - self._published_at >= COUNT_PUBLISHED_EVERY_SECONDS:
                 unpublished = found.pending + found.claimed + found.dead
-                self._published, _ = published(self._conn, context.relay, unpublished)
+                self._published, _ = counting.published(self._conn, context.relay, unpublished)
                 self._published_at = now
             errors = [
                 TopError(error_class=e.error_class, code=e.code, text=e.text, count=e.count)
@@ -106,7 +106,7 @@ class Reporter:
             parked_destinations=len(parked),
             parked=[
                 ParkedDestination(name=p.name, seconds=round(p.seconds, 1), why=p.why)
-                for p in parked[:MOST_PARKED]
+                for p in parked[:MOST_PARKED_SHOWN]
             ],
             lanes=len(context.crew.lanes) if context.ordered else 0,
             backlog=backlog,
@@ -140,10 +140,10 @@ class Reporter:
             stages.get("publish", 0.0),
         )
         self._seen.append(point)
-        while self._seen[0].at < now - WINDOW and len(self._seen) > 2:
+        while self._seen[0].at < now - RATE_WINDOW_SECONDS and len(self._seen) > 2:
             self._seen.popleft()
         first = self._seen[0]
-        return first, point, max(FRESH, now - first.at)
+        return first, point, max(FRESH_SECONDS, now - first.at)
 
     def _busy(self, first: Point, last: Point, span: float) -> Busy | None:
         settings = self._context.settings
@@ -170,7 +170,7 @@ def counted(counter: Counter) -> float:
     return next(s.value for m in counter.collect() for s in m.samples if s.name.endswith("_total"))
 
 
-def stage_seconds(metrics: Metrics) -> dict[str, float]:
+def stage_seconds(metrics: RelayMetrics) -> dict[str, float]:
     """How long each stage took so far, of all workers together."""
     return {
         s.labels["stage"]: s.value

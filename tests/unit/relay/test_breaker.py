@@ -9,13 +9,13 @@ import pytest
 from conformance.publisher_contract import make_claim
 from fixtures.made_settings import relay_settings
 from fixtures.relays import Broker
-from outbox_core.contract.reasons import Reason
+from outbox_core.contract.reasons import ProcessReason
 from outbox_core.errors import StoreUnavailable
 from outbox_core.model.attempt import Acked, Error, ErrorClass, Refused, Unsent
 from outbox_core.model.retry import Retry
 from outbox_core.observe.health import Health
-from outbox_core.observe.metrics import Metrics
-from outbox_relay.worker.breaker import TRIAL, Breaker, BreakerState
+from outbox_core.observe.metrics import RelayMetrics
+from outbox_relay.worker.breaker import TRIAL_BATCH_EVENTS, Breaker, BreakerState
 from outbox_relay.worker.context import Context
 from outbox_relay.worker.keeper import Keeper
 from outbox_relay.worker.pipeline import Worker
@@ -105,11 +105,11 @@ def test_a_batch_that_failed_by_outage_alone_opens_it_if_the_probe_fails_too(
 ) -> None:
     assert breaker.doubts(outcomes)
     assert breaker.is_mine_to_probe()
-    breaker.probed("connection refused", Reason.BROKER_REFUSED)
+    breaker.probed("connection refused", ProcessReason.BROKER_REFUSED)
     assert not breaker.saw(outcomes)  # it has changed already
     assert breaker.state is BreakerState.OPEN
     assert breaker.reason == "connection refused"
-    assert breaker.cause is Reason.BROKER_REFUSED
+    assert breaker.cause is ProcessReason.BROKER_REFUSED
 
 
 def test_a_broker_that_answers_the_probe_is_not_to_blame(breaker: Breaker) -> None:
@@ -166,7 +166,7 @@ def test_a_probe_that_is_overdue_is_due_now(opened: Breaker, clock: Clock) -> No
 
 def test_after_a_good_probe_one_small_batch_goes_first(on_trial: Breaker) -> None:
     assert on_trial.next_probe() is None
-    assert on_trial.allowance(2000) == TRIAL
+    assert on_trial.allowance(2000) == TRIAL_BATCH_EVENTS
     assert on_trial.allowance(2000) == 0
 
 
@@ -215,13 +215,13 @@ def test_a_trial_that_fails_while_the_broker_answers_ends_the_outage(on_trial: B
 def test_a_trial_that_found_nothing_to_send_is_made_again(on_trial: Breaker) -> None:
     on_trial.allowance(2000)
     on_trial.found_nothing()
-    assert on_trial.allowance(2000) == TRIAL
+    assert on_trial.allowance(2000) == TRIAL_BATCH_EVENTS
 
 
 def test_a_trial_in_which_nothing_was_tried_is_made_again(on_trial: Breaker) -> None:
     on_trial.allowance(2000)
     assert not on_trial.saw([UNSENT])
-    assert on_trial.allowance(2000) == TRIAL
+    assert on_trial.allowance(2000) == TRIAL_BATCH_EVENTS
 
 
 def test_after_success_the_next_outage_is_probed_soon_again(opened: Breaker, clock: Clock) -> None:
@@ -250,7 +250,7 @@ def worker_without_store(on_trial: Breaker, monkeypatch: pytest.MonkeyPatch) -> 
         crew=Crew(1, -1),
         breaker=on_trial,
         health=Health(),
-        metrics=Metrics(),
+        metrics=RelayMetrics(),
     )
     yield Worker(0, context)
     context.stopping.set()
@@ -261,7 +261,7 @@ def test_a_trial_that_the_store_prevented_is_made_again(
 ) -> None:
     with pytest.raises(StoreUnavailable):
         worker_without_store._cycle()
-    assert on_trial.allowance(2000) == TRIAL
+    assert on_trial.allowance(2000) == TRIAL_BATCH_EVENTS
 
 
 def test_a_breaker_that_another_worker_closes_just_now_leaves_no_trouble(

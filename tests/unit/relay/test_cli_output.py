@@ -7,7 +7,7 @@ from uuid import UUID
 import pytest
 
 from outbox_core.model.lifecycle import State
-from outbox_relay.cli.output import age, clean, payload_text, print_json, print_table, shorten
+from outbox_relay.cli.output import age, payload_text, print_json, print_table, printable, shorten
 
 
 def test_columns_are_aligned_and_empty_ones_left_out(capsys: pytest.CaptureFixture[str]) -> None:
@@ -34,7 +34,7 @@ def test_a_column_that_is_to_be_kept_stays(capsys: pytest.CaptureFixture[str]) -
     ],
 )
 def test_a_cell_is_one_line_that_a_terminal_does_not_obey(value: object, shown: str) -> None:
-    assert clean(value) == shown
+    assert printable(value) == shown
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ import pytest
 from conformance.publisher_contract import make_claim
 from outbox_core.model.attempt import Acked, Error, ErrorClass, Outcome, Refused, Unsent
 from outbox_core.model.event import Claim
-from outbox_relay.publishers.destinations import TRIAL, Destinations
+from outbox_relay.publishers.destinations import TRIAL_EVENTS, Destinations
 
 ACKED = Acked("t[0]@1")
 TIMEOUT = Refused(Error.of(ErrorClass.OUTAGE, "NO_REPORT", "no acknowledgement within 3s"))
@@ -125,9 +125,9 @@ def test_where_all_are_parked_nothing_is_sent(with_sick: Cluster) -> None:
 
 def test_after_the_pause_a_few_go_apart_from_the_others_and_after_them(with_sick: Cluster) -> None:
     with_sick.now += 0.5
-    outcomes = with_sick.publish(*["sick"] * (TRIAL + 2), "well")
-    assert with_sick.calls == [(["well"], None), (["sick"] * TRIAL, 2.0)]
-    assert kinds(outcomes) == [*[ErrorClass.DESTINATION] * TRIAL, Unsent, Unsent, Acked]
+    outcomes = with_sick.publish(*["sick"] * (TRIAL_EVENTS + 2), "well")
+    assert with_sick.calls == [(["well"], None), (["sick"] * TRIAL_EVENTS, 2.0)]
+    assert kinds(outcomes) == [*[ErrorClass.DESTINATION] * TRIAL_EVENTS, Unsent, Unsent, Acked]
     (again,) = with_sick.publish("sick")
     assert isinstance(again, Unsent)
     assert again.after == 1.0
@@ -191,6 +191,6 @@ def test_it_is_said_once_when_it_begins_and_once_when_it_ends(
     cluster.answers["sick"] = ACKED
     for _ in range(2):
         cluster.publish("sick", "well")
-    said = [(r.levelno, vars(r)["happening"], vars(r)["destination"]) for r in caplog.records]
+    said = [(r.levelno, vars(r)["event"], vars(r)["destination"]) for r in caplog.records]
     assert said == [(logging.WARNING, "parked", "sick"), (logging.INFO, "unparked", "sick")]
     assert "no acknowledgement within 3s" in caplog.text

@@ -11,14 +11,14 @@ from types import ModuleType
 import psycopg
 import pytest
 
-from outbox_core.contract.settings import RelaySettings, RetryPolicy, load
+from outbox_core.contract.settings import RelaySettings, RetryPolicy, load_relay
 from outbox_core.contract.values import format_duration
 from outbox_core.model.attempt import ErrorClass
 from outbox_core.model.lifecycle import TRANSITIONS, Hold
-from outbox_core.observe.metrics import Metrics
+from outbox_core.observe.metrics import RelayMetrics
 from outbox_core.store.lanes import LANES
 from outbox_relay.cli.main import SECTIONS
-from outbox_relay.worker.breaker import TRIAL
+from outbox_relay.worker.breaker import TRIAL_BATCH_EVENTS
 
 ROOT = Path(__file__).resolve().parents[3]
 DOCS = ROOT / "docs"
@@ -64,7 +64,7 @@ def test_the_configuration_reference_has_every_field_with_its_reason() -> None:
 
 
 def test_the_example_settings_are_valid() -> None:
-    settings = load(ROOT / "examples" / "relay.yaml")
+    settings = load_relay(ROOT / "examples" / "relay.yaml")
     assert settings.ordering == "Key"
 
 
@@ -104,12 +104,12 @@ def test_every_command_is_documented() -> None:
 
 def test_every_metric_is_documented() -> None:
     table = section("docs/operations.md", "Metrics")
-    for metric in Metrics().registry.collect():
+    for metric in RelayMetrics().registry.collect():
         assert f"`{metric.name}" in table
 
 
 def test_the_numbers_in_the_texts_are_those_of_the_code() -> None:
-    settings = load(ROOT / "examples" / "relay.yaml")
+    settings = load_relay(ROOT / "examples" / "relay.yaml")
     assert f"one of {LANES} *lanes*" in section("docs/ordering.md", "How it works")
     assert f"{LANES} in all" in section("docs/operations.md", "/status")
     drain = f"so {settings.drain / timedelta(seconds=1):g} s by default"
@@ -120,7 +120,7 @@ def test_the_numbers_in_the_texts_are_those_of_the_code() -> None:
     assert f"`lease` ({settings.lease / timedelta(seconds=1):g} s)" in section(
         "docs/delivery.md", "Leases and fencing"
     )
-    assert f"a batch of {TRIAL} events" in section(
+    assert f"a batch of {TRIAL_BATCH_EVENTS} events" in section(
         "docs/delivery.md", "Outages: the circuit breaker"
     )
 

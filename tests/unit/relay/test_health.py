@@ -4,7 +4,7 @@ import logging
 
 import pytest
 
-from outbox_core.contract.reasons import Reason
+from outbox_core.contract.reasons import ProcessReason
 from outbox_core.errors import StoreUnavailable, WrongPassword
 from outbox_core.observe.health import Health
 
@@ -55,10 +55,10 @@ def test_a_trouble_is_logged_when_it_comes_and_when_it_goes_and_not_between(
         ("WARNING", "store unavailable: no answer"),
         ("INFO", "store available again"),
     ]
-    assert [vars(r)["happening"] for r in caplog.records] == ["unavailable", "available"]
+    assert [vars(r)["event"] for r in caplog.records] == ["unavailable", "available"]
 
 
-def test_that_all_is_well_from_the_start_is_no_happening(
+def test_that_all_is_well_from_the_start_is_not_logged(
     health: Health, caplog: pytest.LogCaptureFixture
 ) -> None:
     health.well("start")
@@ -75,7 +75,7 @@ def test_what_was_read_does_not_change(health: Health) -> None:
 def test_a_trouble_has_its_errors_reason_and_both_go_together(health: Health) -> None:
     assert health.reasons == {"start": "Starting"}
     health.trouble("store", WrongPassword("no"))
-    health.trouble("broker", "no answer", Reason.BROKER_UNREACHABLE)
+    health.trouble("broker", "no answer", ProcessReason.BROKER_UNREACHABLE)
     health.trouble("other", "who knows")
     health.well("start")
     assert health.troubles == {"store": "no", "broker": "no answer", "other": "who knows"}

@@ -6,7 +6,7 @@ import pytest
 from confluent_kafka import KafkaError
 
 from outbox_core.contract.librdkafka import REFUSED
-from outbox_core.contract.settings import Kafka, Sasl, Tls
+from outbox_core.contract.settings import KafkaSettings, Sasl, Tls
 from outbox_core.contract.values import SecretRef
 from outbox_core.errors import SettingsError
 from outbox_core.model.attempt import ErrorClass
@@ -59,18 +59,18 @@ def test_oo_27_an_error_carries_kafkas_name_and_text() -> None:
 
 @pytest.mark.parametrize("name", sorted(REFUSED))
 def test_a_setting_that_the_guarantee_rests_on_is_refused_with_the_reason(name: str) -> None:
-    settings = Kafka(bootstrap_servers="x:1", config={name: "1"})
+    settings = KafkaSettings(bootstrap_servers="x:1", config={name: "1"})
     with pytest.raises(SettingsError, match=f"{name} cannot be set: {REFUSED[name]}"):
         client_config(settings)
 
 
 def test_a_partitioner_that_ignores_the_key_is_refused() -> None:
     with pytest.raises(SettingsError, match="does not keep a key in its partition"):
-        client_config(Kafka(bootstrap_servers="x:1", config={"partitioner": "random"}))
+        client_config(KafkaSettings(bootstrap_servers="x:1", config={"partitioner": "random"}))
 
 
 def test_other_settings_of_the_client_are_passed_on() -> None:
-    settings = Kafka(
+    settings = KafkaSettings(
         bootstrap_servers="x:1",
         config={"partitioner": "consistent_random", "socket.keepalive.enable": True},
     )
@@ -81,18 +81,18 @@ def test_other_settings_of_the_client_are_passed_on() -> None:
 
 def test_a_setting_that_the_client_does_not_know_is_named() -> None:
     with pytest.raises(SettingsError, match=r"no\.such\.thing"):
-        KafkaPublisher(Kafka(bootstrap_servers="x:1", config={"no.such.thing": "1"}), False)
+        KafkaPublisher(KafkaSettings(bootstrap_servers="x:1", config={"no.such.thing": "1"}), False)
 
 
 def test_oo_21_all_replicas_must_acknowledge_and_nothing_is_sent_twice_by_the_client() -> None:
-    config = producer_config(Kafka(bootstrap_servers="x:1"), False, 1000)
+    config = producer_config(KafkaSettings(bootstrap_servers="x:1"), False, 1000)
     assert config["acks"] == "all"
     assert config["enable.idempotence"] is True
     assert "enable.gapless.guarantee" not in config
 
 
 def test_in_order_the_producer_leaves_no_gap_and_lets_no_message_time_out_alone() -> None:
-    settings = Kafka(bootstrap_servers="x:1")
+    settings = KafkaSettings(bootstrap_servers="x:1")
     config = producer_config(settings, True, 1000)
     assert config["enable.gapless.guarantee"] is True
     assert config["message.timeout.ms"] > settings.delivery_timeout.total_seconds() * 1000
@@ -112,7 +112,7 @@ def test_the_protocol_follows_from_tls_and_sasl(
 ) -> None:
     monkeypatch.setenv("USERNAME_OF_KAFKA", "relay")
     monkeypatch.setenv("PASSWORD_OF_KAFKA", "hunter2")
-    settings = Kafka(
+    settings = KafkaSettings(
         bootstrap_servers="x:1",
         tls=Tls() if tls else None,
         sasl=Sasl(

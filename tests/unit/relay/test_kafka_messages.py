@@ -5,7 +5,7 @@ from datetime import UTC, datetime, timedelta, timezone
 import pytest
 
 from conformance.publisher_contract import make_claim
-from outbox_core.contract.settings import Kafka
+from outbox_core.contract.settings import KafkaSettings
 from outbox_core.errors import SettingsError
 from outbox_core.model.attempt import ErrorClass, Refused
 from outbox_relay.publishers.kafka_messages import (
@@ -79,7 +79,7 @@ def test_an_event_without_a_field_of_the_template_has_no_topic() -> None:
 
 
 def test_topics_are_known_before_anything_is_published() -> None:
-    settings = Kafka(bootstrap_servers="x:1", topic="{tenant_id}.{event_type}")
+    settings = KafkaSettings(bootstrap_servers="x:1", topic="{tenant_id}.{event_type}")
     samples: list[dict[str, str | None]] = [
         {"event_type": "a", "tenant_id": "t1"},
         {"event_type": "a", "tenant_id": "t2"},

@@ -68,5 +68,5 @@ def test_a_route_is_not_proven_for_ever_where_no_other_comes_up(
     route = ("orders", "k")
     sender.prove([route])
     assert route in sender.proven
-    monkeypatch.setattr(kafka_sender, "PROVEN_FOR", -1.0)
+    monkeypatch.setattr(kafka_sender, "PROVEN_FOR_SECONDS", -1.0)
     assert route not in sender.proven

@@ -1,4 +1,4 @@
-"""Logs: one line per happening, with its fields, and nothing that must not be read."""
+"""Logs: one line for whatever matters, with its fields, and nothing that must not be read."""
 
 import json
 import logging
@@ -17,7 +17,7 @@ from outbox_core.model.retry import Retry
 from outbox_core.observe import logs
 from outbox_core.observe.health import Health
 from outbox_core.observe.logs import JsonFormatter, TextFormatter
-from outbox_core.observe.metrics import Metrics
+from outbox_core.observe.metrics import RelayMetrics
 from outbox_relay.worker.breaker import Breaker
 from outbox_relay.worker.context import Context
 from outbox_relay.worker.pipeline import Worker
@@ -65,8 +65,8 @@ def test_a_line_says_when_how_grave_and_who() -> None:
 
 
 def test_what_was_given_as_extra_becomes_fields() -> None:
-    line = as_json(record("dead", happening="dead", event_ids=["a", "b"], port=8080))
-    assert (line["happening"], line["event_ids"], line["port"]) == ("dead", ["a", "b"], 8080)
+    line = as_json(record("dead", event="dead", event_ids=["a", "b"], port=8080))
+    assert (line["event"], line["event_ids"], line["port"]) == ("dead", ["a", "b"], 8080)
 
 
 def test_what_json_does_not_know_is_written_as_text() -> None:
@@ -86,8 +86,8 @@ def test_an_exception_is_in_the_same_line() -> None:
 
 
 def test_text_is_for_people_and_says_the_same() -> None:
-    text = TextFormatter().format(record("3 events failed", happening="retry"))
-    assert text == "2026-01-01T12:30:15.250+00:00 WARNING 3 events failed happening=retry"
+    text = TextFormatter().format(record("3 events failed", event="retry"))
+    assert text == "2026-01-01T12:30:15.250+00:00 WARNING 3 events failed event=retry"
 
 
 # Secrets ------------------------------------------------------------------------------------
@@ -146,12 +146,12 @@ def test_the_process_logs_json_to_standard_error(
     root: logging.Logger, capsys: pytest.CaptureFixture[str]
 ) -> None:
     logs.set_up(Log())
-    logging.getLogger("outbox.test").info("hello", extra={"happening": "test"})
+    logging.getLogger("outbox.test").info("hello", extra={"event": "test"})
     logging.getLogger("outbox.test").debug("not at this level")
     out, err = capsys.readouterr()
     assert out == ""
     (line,) = err.splitlines()
-    assert json.loads(line)["happening"] == "test"
+    assert json.loads(line)["event"] == "test"
 
 
 def test_set_up_twice_each_line_is_still_said_once(
@@ -219,14 +219,14 @@ def test_em_20_oo_63_a_failure_is_logged_with_events_and_traces_and_without_payl
         crew=Crew(1, -1),
         breaker=Breaker(lambda: 0.0),
         health=Health(),
-        metrics=Metrics(),
+        metrics=RelayMetrics(),
     )
     batch = [claim(traceparent_in_metadata=TRACE), claim(seq=2, event_id="e2")]
     Worker(0, context)._publish(batch)
     (made,) = [r for r in caplog.records if r.name == "outbox.relay"]
     line = as_json(made)
     assert line["message"] == "2 events failed and will be tried again: no such topic"
-    assert (line["happening"], line["error_class"]) == ("retry", "transient")
+    assert (line["event"], line["error_class"]) == ("retry", "transient")
     assert line["error_code"] == "NO_TOPIC"
     assert line["event_ids"] == ["e1", "e2"]
     assert line["traceparents"] == [TRACE]

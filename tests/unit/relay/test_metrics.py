@@ -16,7 +16,7 @@ from outbox_core.model.attempt import Acked, Error, ErrorClass, Outcome, Refused
 from outbox_core.model.event import Claim
 from outbox_core.model.retry import Retry
 from outbox_core.observe.health import Health
-from outbox_core.observe.metrics import SECONDS, Latencies, Metrics
+from outbox_core.observe.metrics import SECONDS_BUCKETS, Latencies, RelayMetrics
 from outbox_relay.worker.breaker import Breaker
 from outbox_relay.worker.context import Context
 from outbox_relay.worker.pipeline import Worker
@@ -24,7 +24,7 @@ from outbox_relay.worker.polling import Crew
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 MICROSECONDS = st.one_of(
-    st.integers(0, 400_000_000), st.sampled_from([round(s * 1_000_000) for s in SECONDS])
+    st.integers(0, 400_000_000), st.sampled_from([round(s * 1_000_000) for s in SECONDS_BUCKETS])
 )
 
 
@@ -32,7 +32,7 @@ def made(registry: CollectorRegistry) -> list[Metric]:
     return list(registry.collect())
 
 
-def series(metrics: Metrics) -> set[tuple[str, tuple[tuple[str, str], ...]]]:
+def series(metrics: RelayMetrics) -> set[tuple[str, tuple[tuple[str, str], ...]]]:
     return {
         (sample.name, tuple(sorted(sample.labels.items())))
         for family in made(metrics.registry)
@@ -56,8 +56,10 @@ def test_the_histogram_is_what_counting_one_by_one_gives(batches: list[list[int]
     for batch in batches:
         latencies.observe([us / 1_000_000 for us in batch])
     every = [us for batch in batches for us in batch]
-    edges = [round(s * 1_000_000) for s in SECONDS]
-    expected = {s: sum(us <= edge for us in every) for s, edge in zip(SECONDS, edges, strict=True)}
+    edges = [round(s * 1_000_000) for s in SECONDS_BUCKETS]
+    expected = {
+        s: sum(us <= edge for us in every) for s, edge in zip(SECONDS_BUCKETS, edges, strict=True)
+    }
     assert bucket_counts(registry) == {**expected, float("inf"): len(every)}
     (family,) = made(registry)
     values = {s.name: s.value for s in family.samples}
@@ -76,7 +78,7 @@ def test_a_latency_on_the_edge_is_within_it() -> None:
 
 
 def test_oo_62_success_failure_retries_states_and_latency_each_have_a_family() -> None:
-    families = {family.name: family.type for family in made(Metrics().registry)}
+    families = {family.name: family.type for family in made(RelayMetrics().registry)}
     wanted = {
         "outbox_published": "counter",
         "outbox_failed": "counter",
@@ -89,19 +91,19 @@ def test_oo_62_success_failure_retries_states_and_latency_each_have_a_family() -
 
 
 def test_every_family_says_what_it_counts_and_is_named_as_ours() -> None:
-    for family in made(Metrics().registry):
+    for family in made(RelayMetrics().registry):
         assert family.documentation
         assert re.fullmatch(r"outbox_[a-z_]+", family.name)
 
 
 def test_two_sets_of_metrics_do_not_disturb_each_other() -> None:
-    one, other = Metrics(), Metrics()
+    one, other = RelayMetrics(), RelayMetrics()
     one.published.inc()
     assert "outbox_published_total 0.0" in str_of(other)
     assert "outbox_published_total 1.0" in str_of(one)
 
 
-def str_of(metrics: Metrics) -> str:
+def str_of(metrics: RelayMetrics) -> str:
     return generate_latest(metrics.registry).decode()
 
 
@@ -116,7 +118,7 @@ def claim(seq: int, **fields: Any) -> Claim:
     return Claim(**{**values, **fields})
 
 
-def publish(metrics: Metrics, batch: list[Claim], answer: Callable[[Claim], Outcome]) -> None:
+def publish(metrics: RelayMetrics, batch: list[Claim], answer: Callable[[Claim], Outcome]) -> None:
     """As a worker does it, to a broker that answers like that."""
     broker = Broker()
     broker.answer = answer
@@ -134,7 +136,7 @@ def publish(metrics: Metrics, batch: list[Claim], answer: Callable[[Claim], Outc
 
 
 def test_a_thousand_types_keys_and_codes_make_no_more_series_than_one_of_each_class() -> None:
-    metrics, kinds = Metrics(), list(ErrorClass)
+    metrics, kinds = RelayMetrics(), list(ErrorClass)
 
     def answer(c: Claim) -> Refused:
         return Refused(Error.of(kinds[c.seq % len(kinds)], f"CODE-{c.seq}", f"text {c.seq}"))
@@ -154,7 +156,7 @@ def test_a_thousand_types_keys_and_codes_make_no_more_series_than_one_of_each_cl
 
 
 def test_each_outcome_is_counted_where_it_belongs() -> None:
-    metrics = Metrics()
+    metrics = RelayMetrics()
     answers: dict[int, Outcome] = {
         1: Acked("t[0]@1"),
         2: Acked("t[0]@2"),
@@ -180,7 +182,7 @@ def test_each_outcome_is_counted_where_it_belongs() -> None:
 
 
 def test_an_event_that_came_after_its_claim_began_was_not_there_in_negative_time() -> None:
-    metrics = Metrics()
+    metrics = RelayMetrics()
     publish(metrics, [claim(1, created_at=NOW + timedelta(seconds=1))], lambda _: Acked("t[0]@1"))
     total = metrics.registry.get_sample_value("outbox_commit_to_ack_seconds_sum")
     assert total is not None

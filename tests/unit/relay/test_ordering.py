@@ -13,10 +13,10 @@ from fixtures.relays import Broker
 from outbox_core.model.attempt import Acked, Error, ErrorClass, Outcome, Refused, Unsent, Verdict
 from outbox_core.model.event import Claim
 from outbox_core.model.lifecycle import Hold, State
-from outbox_core.model.ordering import BEHIND, broken_keys, in_order, waves, without_broken
+from outbox_core.model.ordering import BEHIND, KeyOrder, waves, with_holds
 from outbox_core.model.retry import Retry, judge
 from outbox_core.observe.health import Health
-from outbox_core.observe.metrics import Metrics
+from outbox_core.observe.metrics import RelayMetrics
 from outbox_relay.worker.breaker import Breaker
 from outbox_relay.worker.context import Context
 from outbox_relay.worker.pipeline import Worker
@@ -117,19 +117,54 @@ def test_a_wave_shares_a_key_only_within_one_route(
 
 def test_a_key_is_broken_by_whatever_is_not_acknowledged() -> None:
     wave = batch_of("a", "b", "c", None)
-    assert broken_keys(wave, [ACKED, REFUSED, Unsent("stopped"), REFUSED]) == {"b", "c"}
+    order = KeyOrder()
+    order.saw(wave, [ACKED, REFUSED, Unsent("stopped"), REFUSED])
+    assert order.failed_keys == {"b", "c"}
+
+
+def test_a_key_is_broken_by_what_is_in_doubt() -> None:
+    order = KeyOrder()
+    order.saw(batch_of("a", "b"), [None, ACKED])
+    assert order.failed_keys == {"a"}
 
 
 def test_tc_05_an_outcome_is_missing_for_nobody() -> None:
     with pytest.raises(ValueError, match="shorter"):
-        broken_keys(batch_of("a", "b"), [ACKED])
+        KeyOrder().saw(batch_of("a", "b"), [ACKED])
 
 
 def test_what_stands_behind_a_failure_is_left_and_nothing_else() -> None:
     wave = batch_of("a", "b", None, "a")
-    send, leave = without_broken(wave, {"a"})
-    assert seqs([send, leave]) == [[2, 3], [1, 4]]
-    assert without_broken(wave, set()) == (wave, [])
+    order = KeyOrder()
+    assert list(order.waves(wave, lambda _: "topic")) == [wave]
+    order.fail(wave[0])
+    assert [c.seq for c in wave if order.blocks(c)] == [1, 4]
+    assert seqs(list(order.waves(wave, lambda _: "topic"))) == [[2, 3]]
+
+
+def test_a_failure_between_two_waves_takes_its_key_out_of_the_later_ones() -> None:
+    order = KeyOrder()
+    sent = []
+    for wave in order.waves(batch_of("a", "b", "a", "b", "a"), no_promise):
+        sent.append(wave)
+        order.saw(wave, [REFUSED if c.ordering_key == "a" else ACKED for c in wave])
+    assert seqs(sent) == [[1, 2], [4]]
+
+
+def test_where_nothing_is_ordered_no_key_holds_anything_up() -> None:
+    batch = batch_of("a", "a", None)
+    order = KeyOrder(enabled=False)
+    order.saw(batch, [REFUSED, None, REFUSED])
+    assert not any(order.blocks(c) for c in batch)
+    assert list(order.waves(batch, no_promise)) == [batch]
+    assert order.settle(batch, [REFUSED] * 3) == [REFUSED] * 3
+
+
+def test_of_each_key_only_the_first_failure_is_one() -> None:
+    batch = batch_of("a", "a", "b", None, "a", None)
+    outcomes: list[Outcome] = [ACKED, REFUSED, ACKED, REFUSED, TOO_LARGE, REFUSED]
+    settled = KeyOrder().settle(batch, outcomes)
+    assert settled == [ACKED, REFUSED, ACKED, REFUSED, BEHIND, REFUSED]
 
 
 class Sender:
@@ -146,7 +181,7 @@ class Sender:
             crew=Crew(1, None),
             breaker=Breaker(lambda: 0.0),
             health=Health(),
-            metrics=Metrics(),
+            metrics=RelayMetrics(),
         )
 
     def send(self, batch: list[Claim]) -> list[Outcome]:
@@ -187,7 +222,7 @@ def test_once_told_to_stop_the_first_wave_is_the_last() -> None:
 
 def held(pairs: list[tuple[Claim, Outcome]], block: bool = True) -> list[tuple[State, Hold]]:
     judged = [(c, judge(o, c, POLICY, 0.5)) for c, o in pairs]
-    return [(v.state, v.hold) for v in in_order(judged, block)]
+    return [(v.state, v.hold) for v in with_holds(judged, block)]
 
 
 def test_oo_43_what_stands_behind_a_retry_waits_for_the_key() -> None:
@@ -223,7 +258,7 @@ def test_a_suspect_stays_a_suspect_behind_a_failure() -> None:
         (first, Verdict(1, 7, State.PENDING, Hold.SUSPECT, delay=2.0)),
         (second, Verdict(2, 7, State.PENDING, Hold.SUSPECT)),
     ]
-    assert [v.hold for v in in_order(verdicts, True)] == [Hold.SUSPECT, Hold.SUSPECT]
+    assert [v.hold for v in with_holds(verdicts, True)] == [Hold.SUSPECT, Hold.SUSPECT]
 
 
 @settings(deadline=None)
@@ -236,7 +271,7 @@ def test_holds_change_nothing_else_and_only_where_there_is_a_key(
         for c, (_, outcome) in zip(batch_of(*(k for k, _ in wanted)), wanted, strict=True)
         if outcome is not ACKED
     ]
-    for (c, before), after in zip(judged, in_order(judged, block), strict=True):
+    for (c, before), after in zip(judged, with_holds(judged, block), strict=True):
         assert after._replace(hold=before.hold) == before
         assert c.ordering_key is not None or after == before
         assert (after.hold is Hold.DEAD) == (
@@ -258,7 +293,7 @@ def test_oo_39_under_block_nothing_behind_a_failure_is_due_before_it(
         if not isinstance(o, Acked)
     ]
     broken: set[str] = set()
-    for (c, _), verdict in zip(judged, in_order(judged, True), strict=True):
+    for (c, _), verdict in zip(judged, with_holds(judged, True), strict=True):
         if c.ordering_key is None:
             continue
         assert (verdict.hold is Hold.KEY) == (c.ordering_key in broken)

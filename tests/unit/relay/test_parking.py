@@ -3,8 +3,8 @@
 import pytest
 
 from outbox_relay.publishers.parking import (
-    FORGET_AFTER,
-    LONGEST_ABSENCE,
+    FORGET_AFTER_SECONDS,
+    LONGEST_ABSENCE_SECONDS,
     RETURNS_PER_SECOND,
     Parking,
     Trial,
@@ -128,7 +128,7 @@ def test_those_who_are_turned_away_come_back_one_after_another(
     clock.now += 2.0
     assert parking.turn_away("orders", batch) == 0.0  # nobody is before them
     assert parking.turn_away("orders", 10**7) == 0.5
-    assert parking.turn_away("orders", 1) == LONGEST_ABSENCE
+    assert parking.turn_away("orders", 1) == LONGEST_ABSENCE_SECONDS
 
 
 def test_nobody_is_turned_away_for_long_from_who_has_just_answered(parking: Parking) -> None:
@@ -145,6 +145,6 @@ def test_people_see_the_longest_parked_first(parking: Parking, clock: Clock) -> 
 
 def test_who_is_never_tried_again_is_forgotten(parking: Parking, clock: Clock) -> None:
     parking.sick("orders", "no replicas")
-    clock.now += FORGET_AFTER + 1
+    clock.now += FORGET_AFTER_SECONDS + 1
     assert parking.parked() == []
     assert not parking

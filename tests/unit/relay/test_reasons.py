@@ -7,7 +7,13 @@ from pathlib import Path
 import pytest
 
 from outbox_core import errors
-from outbox_core.contract.reasons import LONGEST, OF, LastWords, Reason, reason_of
+from outbox_core.contract.reasons import (
+    LONGEST_MESSAGE_CHARS,
+    REASON_OF,
+    LastWords,
+    ProcessReason,
+    reason_of,
+)
 from outbox_core.errors import OutboxError, SchemaTooNew, SettingsError, WrongPassword
 from outbox_relay.cli import serve
 from outbox_relay.cli.main import main
@@ -23,17 +29,20 @@ def all_errors(kind: type[OutboxError] = OutboxError) -> Iterator[type[OutboxErr
 
 def test_every_error_has_a_reason_of_its_own() -> None:
     ours = [kind for kind in all_errors() if kind.__module__ == errors.__name__]
-    assert set(ours) == set(OF)
-    assert len({OF[kind] for kind in ours}) == len(ours)
+    assert set(ours) == set(REASON_OF)
+    assert len({REASON_OF[kind] for kind in ours}) == len(ours)
 
 
 def test_an_error_without_a_reason_has_that_of_the_one_above_it() -> None:
     class Stranger(WrongPassword):
         pass
 
-    assert reason_of(Stranger("x")) is Reason.WRONG_PASSWORD
-    assert reason_of(RuntimeError("x")) is Reason.DEFECT
-    assert reason_of(RuntimeError("x"), Reason.BROKER_UNREACHABLE) is Reason.BROKER_UNREACHABLE
+    assert reason_of(Stranger("x")) is ProcessReason.WRONG_PASSWORD
+    assert reason_of(RuntimeError("x")) is ProcessReason.DEFECT
+    assert (
+        reason_of(RuntimeError("x"), ProcessReason.BROKER_UNREACHABLE)
+        is ProcessReason.BROKER_UNREACHABLE
+    )
 
 
 # What is said -------------------------------------------------------------------------------
@@ -49,7 +58,7 @@ def test_last_words_fit_where_kubernetes_keeps_them_and_are_still_json() -> None
     line = LastWords.about(SettingsError("ü" * 100_000)).model_dump_json()
     assert len(line.encode()) < KUBERNETES_KEEPS
     assert json.loads(line)["message"].endswith("…")
-    assert len(json.loads(line)["message"]) == LONGEST
+    assert len(json.loads(line)["message"]) == LONGEST_MESSAGE_CHARS
 
 
 def test_last_words_have_no_secrets() -> None:

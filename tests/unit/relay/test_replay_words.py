@@ -38,7 +38,7 @@ def left(words: ReplayReport, folder: Path, monkeypatch: pytest.MonkeyPatch) -> 
     file = folder / "termination-log"
     file.write_text("")
     monkeypatch.setenv("OUTBOX_TERMINATION_LOG", str(file))
-    termination.leave(words.last_words())
+    termination.write(words.last_words())
     read = ReplayReport.read(kept(file.read_text()))
     assert read is not None
     return read

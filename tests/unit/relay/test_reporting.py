@@ -9,7 +9,7 @@ from fixtures.relays import Broker
 from outbox_core.contract.report import Report
 from outbox_core.model.retry import Retry
 from outbox_core.observe.health import Health
-from outbox_core.observe.metrics import Metrics
+from outbox_core.observe.metrics import RelayMetrics
 from outbox_relay.worker.breaker import Breaker
 from outbox_relay.worker.context import Context
 from outbox_relay.worker.polling import Crew
@@ -21,7 +21,7 @@ class Process:
 
     def __init__(self, **settings: object) -> None:
         self.now = 100.0
-        self.metrics = Metrics()
+        self.metrics = RelayMetrics()
         self.context = Context(
             settings=relay_settings(store={"dsn": {"env": "NO_SUCH_DSN"}}, **settings),
             relay=1,

@@ -19,7 +19,7 @@ from outbox_core.contract.report import Backlog, Rates, Report, TopError
 from outbox_core.contract.settings import Http
 from outbox_core.errors import RightMissing, SettingsError, StoreUnavailable
 from outbox_core.observe.health import Health
-from outbox_core.observe.metrics import Metrics
+from outbox_core.observe.metrics import RelayMetrics
 from outbox_core.observe.server import Server
 
 REPORT = Report(
@@ -44,7 +44,7 @@ class Process:
 
     now: float = 1000.0
     health: Health = field(init=False)
-    metrics: Metrics = field(default_factory=Metrics)
+    metrics: RelayMetrics = field(default_factory=RelayMetrics)
     report: Report | Exception = REPORT
     port: int = 0
     when_asked: Callable[[], None] = lambda: None
@@ -225,9 +225,7 @@ def test_a_defect_is_logged_and_not_shown(
     process.report = RuntimeError("password=hunter2")
     status, _, body = process.get("/status")
     assert (status, body) == (500, "failed; see the log\n")
-    assert [vars(r)["happening"] for r in caplog.records if r.levelno == logging.ERROR] == [
-        "defect"
-    ]
+    assert [vars(r)["event"] for r in caplog.records if r.levelno == logging.ERROR] == ["defect"]
     process.report = REPORT
     assert process.get("/status")[0] == 200
 

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from pydantic import BaseModel, ValidationError
 
 from fixtures.made_settings import relay_settings
-from outbox_core.contract.settings import RelaySettings, RetryPolicy, explain, load
+from outbox_core.contract.settings import RelaySettings, RetryPolicy, explain, load_relay
 from outbox_core.contract.values import Duration, SecretRef, format_duration, parse_duration
 from outbox_core.errors import SettingsError
 from outbox_core.model.retry import Override, Retry
@@ -120,7 +120,7 @@ def test_a_file_is_read_with_camel_case_names(tmp_path: Path) -> None:
         retry: {overrides: [{eventType: "email.*", maxAttempts: 4}]}
         """
     )
-    settings = load(file)
+    settings = load_relay(file)
     assert settings.subscription.tenants == ("a", "b")
     assert settings.publisher.timeout == seconds(90)
     assert settings.publisher.kafka is not None
@@ -137,7 +137,7 @@ def test_what_was_read_can_be_written_and_read_again(tmp_path: Path) -> None:
     )
     file = tmp_path / "relay.yaml"
     file.write_text(yaml.safe_dump(settings.model_dump(by_alias=True, mode="json")))
-    assert load(file) == settings
+    assert load_relay(file) == settings
 
 
 @pytest.mark.parametrize(
@@ -158,21 +158,21 @@ def test_a_file_that_cannot_be_used_is_named_with_the_reason(
     file = tmp_path / "relay.yaml"
     file.write_text(text)
     with pytest.raises(SettingsError) as caught:
-        load(file)
+        load_relay(file)
     assert str(file) in str(caught.value)
     assert said in str(caught.value)
 
 
 def test_a_file_that_is_not_there_is_named(tmp_path: Path) -> None:
     with pytest.raises(SettingsError, match=r"cannot read .*absent\.yaml: No such file"):
-        load(tmp_path / "absent.yaml")
+        load_relay(tmp_path / "absent.yaml")
 
 
 def test_a_file_that_is_not_text_is_named(tmp_path: Path) -> None:
     file = tmp_path / "relay.yaml"
     file.write_bytes(b"name: caf\xe9\n")
     with pytest.raises(SettingsError, match=r"relay\.yaml"):
-        load(file)
+        load_relay(file)
 
 
 # Mistakes -----------------------------------------------------------------------------------
@@ -355,7 +355,7 @@ def test_a_secret_in_the_wrong_place_is_not_repeated(more: dict[str, Any], tmp_p
     file = tmp_path / "relay.yaml"
     file.write_text(yaml.safe_dump({**SMALLEST, **more}))
     with pytest.raises(SettingsError) as caught:
-        load(file)
+        load_relay(file)
     assert "hunter2" not in str(caught.value)
 
 
@@ -363,5 +363,5 @@ def test_a_secret_in_a_line_that_is_not_yaml_is_not_repeated(tmp_path: Path) -> 
     file = tmp_path / "relay.yaml"
     file.write_text("name: orders\nstore: {dsn: 'postgresql://u:hunter2@db}\n")
     with pytest.raises(SettingsError) as caught:
-        load(file)
+        load_relay(file)
     assert "hunter2" not in str(caught.value)

@@ -9,15 +9,15 @@ from hypothesis import strategies as st
 
 from outbox_core.store.deliveries import Mark
 from outbox_relay.worker.watermark import (
-    FAR,
-    MARK_EVERY,
-    SWEEP_SELDOM,
+    FAR_AHEAD_SEQS,
+    MARK_EVERY_SECONDS,
+    SWEEP_SELDOM_SECONDS,
     SWEEP_SHARE,
-    SWEEP_SOON,
+    SWEEP_SOON_SECONDS,
     Watermark,
 )
 
-TICK = 1.25 * MARK_EVERY
+TICK = 1.25 * MARK_EVERY_SECONDS
 
 
 class Look(NamedTuple):
@@ -167,21 +167,21 @@ def lagging(world: World) -> None:
     world.begin()
     world.look()
     for _ in range(3):
-        world.emit(FAR)
+        world.emit(FAR_AHEAD_SEQS)
         world.look()
-    assert world.watermark.floor() > FAR
+    assert world.watermark.floor() > FAR_AHEAD_SEQS
 
 
 def test_far_behind_an_open_transaction_it_starts_ahead(world: World) -> None:
     lagging(world)
-    assert world.watermark.floor() == 3 * FAR
+    assert world.watermark.floor() == 3 * FAR_AHEAD_SEQS
 
 
 def test_what_a_start_ahead_skipped_is_swept_up_soon(world: World) -> None:
     lagging(world)
     world.commit(next(iter(world.open)))
     assert world.look().found == []
-    world.now += SWEEP_SOON + 0.01
+    world.now += SWEEP_SOON_SECONDS + 0.01
     assert world.look() == (0, [1])
 
 
@@ -189,7 +189,7 @@ def test_what_a_start_ahead_skipped_is_swept_up_soon_also_while_others_go_on(wor
     lagging(world)
     world.commit(next(iter(world.open)))
     found: list[int] = []
-    while world.now <= SWEEP_SOON + TICK:  # the mark sees that the transaction has ended
+    while world.now <= SWEEP_SOON_SECONDS + TICK:  # the mark sees that the transaction has ended
         world.emit()
         found += world.look().found
         world.now += TICK
@@ -204,7 +204,7 @@ def test_what_a_dead_relay_left_in_line_is_swept_up_some_day(world: World) -> No
     assert world.watermark.floor() == 2
     world.in_line.add(1)  # the claim that had it was rolled back
     assert world.look().found == []
-    world.now += SWEEP_SELDOM + 0.01
+    world.now += SWEEP_SELDOM_SECONDS + 0.01
     assert world.look() == (0, [1])
 
 
@@ -246,7 +246,7 @@ def step(world: World, what: str, number: int, jump: int) -> Look | None:
         case "look":
             return world.look(limit=1 + number % 5, took=number % 7 * 0.01)
         case "wait":
-            world.now += (0.01, MARK_EVERY, SWEEP_SOON, 5.0)[number % 4]
+            world.now += (0.01, MARK_EVERY_SECONDS, SWEEP_SOON_SECONDS, 5.0)[number % 4]
     return None
 
 
@@ -269,9 +269,9 @@ def test_whatever_is_skipped_is_swept_up_within_a_bounded_time(
     world = World()
     for what, number in steps:
         before = world.now
-        patience = max(SWEEP_SOON, world.sweep_took / SWEEP_SHARE)
+        patience = max(SWEEP_SOON_SECONDS, world.sweep_took / SWEEP_SHARE)
         is_due = before - world.swept_at > patience + 1e-9
-        looked = step(world, what, number, jump=4 * FAR)
+        looked = step(world, what, number, jump=4 * FAR_AHEAD_SEQS)
         if looked is not None and any(seq <= looked.floor for seq in world.in_line):
             assert not is_due
 
@@ -280,7 +280,7 @@ def test_em_18_the_later_event_of_a_key_is_not_found_before_the_earlier_one(worl
     world.watermark = Watermark(lambda: world.now, in_order=True)
     slow = world.begin()  # a producer emits an event of a key, and goes on working
     for _ in range(3):
-        world.emit(FAR)  # others, of other keys
+        world.emit(FAR_AHEAD_SEQS)  # others, of other keys
         world.look()
     earlier = world.commit(slow)
     later = world.emit()  # of the same key: it could not be drawn before `slow` had ended

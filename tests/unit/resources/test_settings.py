@@ -7,7 +7,7 @@ import pytest
 import yaml
 
 from fixtures.made_resources import KAFKA, outbox_relay
-from outbox_core.contract.settings import RelaySettings, load
+from outbox_core.contract.settings import RelaySettings, load_relay
 from outbox_operator.resources.objects import SecretKeyRef
 from outbox_operator.resources.settings import (
     DSN_ENV,
@@ -64,7 +64,7 @@ def test_what_the_resource_says_is_in_the_file(tmp_path: Path) -> None:
     )
     file = tmp_path / "relay.yaml"
     file.write_text(yaml.safe_dump(settings(relay)))
-    read = load(file)
+    read = load_relay(file)
     assert read.name == "shop/orders"
     assert read.store.dsn.env == DSN_ENV
     assert read.store.connect_timeout.total_seconds() == 3

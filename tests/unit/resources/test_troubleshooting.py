@@ -3,7 +3,7 @@
 import re
 from pathlib import Path
 
-from outbox_core.contract.reasons import Reason as RelayReason
+from outbox_core.contract.reasons import ProcessReason as RelayReason
 from outbox_operator.resources.conditions import Reason, RelayCondition, ReplayCondition
 
 PAGE = (Path(__file__).resolve().parents[3] / "docs" / "troubleshooting.md").read_text()

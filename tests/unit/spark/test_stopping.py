@@ -20,7 +20,7 @@ def signals_as_before() -> Iterator[None]:
 
 def test_a_signal_is_heard_once_we_listen() -> None:
     stopping.listen()
-    with pytest.raises(stopping.Told):
+    with pytest.raises(stopping.StopRequested):
         os.kill(os.getpid(), signal.SIGTERM)
     os.kill(os.getpid(), signal.SIGTERM)  # a second one does not cut the last words off
 
@@ -29,15 +29,15 @@ def test_one_that_came_before_is_heard_when_we_begin_to_listen(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     note = tmp_path / "told"
-    monkeypatch.setenv(stopping.FILE, str(note))
+    monkeypatch.setenv(stopping.STOP_FILE_VARIABLE, str(note))
     stopping.listen()
     note.touch()
-    with pytest.raises(stopping.Told):
-        stopping.check()
-    with pytest.raises(stopping.Told):
+    with pytest.raises(stopping.StopRequested):
+        stopping.raise_if_requested()
+    with pytest.raises(stopping.StopRequested):
         stopping.listen()
 
 
 def test_where_nobody_notes_it_nothing_was_said(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delenv(stopping.FILE, raising=False)
-    stopping.check()
+    monkeypatch.delenv(stopping.STOP_FILE_VARIABLE, raising=False)
+    stopping.raise_if_requested()

@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from outbox_spark.throttle import CRAWL, Throttle
+from outbox_spark.throttle import LEAST_SHARE, Throttle
 
 USUAL = 0.05
 
@@ -77,4 +77,4 @@ def test_whatever_happens_it_stays_between_a_crawl_and_the_rate(
     pace = float(rate)
     for waited in waits:
         pace = throttle(rate, usual).next(pace, waited)
-        assert max(rate * CRAWL, 1.0) <= pace <= rate
+        assert max(rate * LEAST_SHARE, 1.0) <= pace <= rate

@@ -1,9 +1,9 @@
 """
 The backlog: how much waits, for how long, and what goes wrong; cheap at any size.
 
-Called by `observe` for /status and /metrics every few seconds, and by `cli` (`counts`). Exact up to
-CAP rows per kind. Above that the rows' positions (seq) are sampled: the range is cut into pieces,
-and how far a piece's first m rows reach tells how densely it is filled.
+Called by `worker.reporting` for /status and /metrics every few seconds, and by `cli` (`counts`).
+Exact up to MOST_COUNTED_ROWS per kind. Above that the rows' positions (seq) are sampled: the range
+is cut into pieces, and how far a piece's first m rows reach shows how densely it is filled.
 """
 
 import re
@@ -17,25 +17,26 @@ from psycopg import sql
 from outbox_core.store.connection import Connection, translated
 from outbox_core.store.lanes import LANES
 
-CAP = 10_000
-SAMPLE = 2000
-"""Rows that an estimate looks at, in all pieces together; an error of 2 % where they are many."""
-ERRORS_SEEN = 300
-"""Deliveries per kind of trouble from which the most frequent errors are told."""
+MOST_COUNTED_ROWS = 10_000
+"""More of a kind are estimated."""
+SAMPLED_ROWS = 2000
+"""For an estimate, in all pieces together; an error of 2 % where they are many."""
+SAMPLED_ERRORS = 300
+"""Deliveries per kind of trouble among which the most frequent errors are counted."""
 
 
 @dataclass(frozen=True)
-class TopError:
+class ErrorGroup:
     error_class: str
     code: str
     text: str
     """Of one of them, as it was: the most frequent text. Those that differ from it in numbers and
     ids alone count as the same error."""
     count: int
-    """Among the newest ERRORS_SEEN dead and as many that are retried next."""
+    """Among the newest SAMPLED_ERRORS dead and as many that are retried next."""
 
 
-class Backlog(NamedTuple):
+class BacklogSnapshot(NamedTuple):
     pending: int
     claimed: int
     dead: int
@@ -45,45 +46,45 @@ class Backlog(NamedTuple):
     stopped or too slow, and neither a replay of last year's events nor a schedule nor a backoff
     makes it jump. What waits behind its key is not counted: `stuck` shows who blocks it."""
     approximate: bool
-    top_errors: list[TopError]
+    top_errors: list[ErrorGroup]
     at: datetime
     """By the database's clock."""
 
 
-class Kind(NamedTuple):
+class DeliveryKind(NamedTuple):
     """A kind of delivery that has an index of its own."""
 
     where: sql.SQL
     in_lanes: bool = False
     """An ordered relay's line is spread over 64 lanes; every other kind is one strand."""
     guess: sql.SQL | None = None
-    """Where the index is not by seq, above CAP the statistics are asked. Without `state`: it
-    follows from the hold, and the planner would take the two for independent."""
-    cap: int = CAP
+    """Where the index is not by seq, above MOST_COUNTED_ROWS the statistics are asked. Without
+    `state`: it follows from the hold, and the planner would take the two for independent."""
+    cap: int = MOST_COUNTED_ROWS
 
 
-LINE = Kind(
+IN_LINE = DeliveryKind(
     sql.SQL(
         "d.relay_id = %(relay)s AND d.lane = strand.id AND d.state = 'PENDING' AND d.hold = 'NONE'"
         " AND d.seq > %(floor)s"
     ),
     in_lanes=True,
 )
-DUE = Kind(
+DUE = DeliveryKind(
     sql.SQL("d.relay_id = %(relay)s AND d.state = 'PENDING' AND d.hold IN ('TIME', 'SUSPECT')"),
     guess=sql.SQL("d.relay_id = %(relay)s AND d.hold IN ('TIME', 'SUSPECT')"),
 )
-PARKED = Kind(
+BEHIND_KEY = DeliveryKind(
     sql.SQL("d.relay_id = %(relay)s AND d.hold = 'KEY'"),
     guess=sql.SQL("d.relay_id = %(relay)s AND d.hold = 'KEY'"),
 )
-CLAIMED = Kind(
+BEING_PUBLISHED = DeliveryKind(
     sql.SQL("d.relay_id = %(relay)s AND d.state = 'CLAIMED'"),
     guess=sql.SQL("d.relay_id = %(relay)s AND d.state = 'CLAIMED'"),
     cap=100_000,  # in practice bounded by batches in flight; statistics know nothing of them
 )
-DEAD = Kind(sql.SQL("d.relay_id = %(relay)s AND d.state = 'DEAD'"))
-ALL = Kind(sql.SQL("d.relay_id = %(relay)s"))
+GIVEN_UP = DeliveryKind(sql.SQL("d.relay_id = %(relay)s AND d.state = 'DEAD'"))
+ALL = DeliveryKind(sql.SQL("d.relay_id = %(relay)s"))
 
 COUNT = sql.SQL("""
     SELECT count(*) FROM (
@@ -92,8 +93,8 @@ COUNT = sql.SQL("""
          LIMIT %(cap)s + 1) n
 """)
 
-# A strand's first rows tell whether it is worth an estimate and how large it may be; by that about
-# 200 pieces are shared out, and in each a few rows tell the density, each time at another place
+# A strand's first rows show whether it is worth an estimate and how large it may be; by that about
+# 200 pieces are shared out, and in each a few rows show the density, each time at another place
 # (multiples of the golden ratio spread evenly). (m - 1) / reach and not m / reach: a sample ends at
 # a hit, so the latter would count too many.
 ESTIMATE = sql.SQL("""
@@ -150,7 +151,7 @@ OLDEST = sql.SQL("""
           WHERE d.relay_id = %(relay)s AND d.state = 'PENDING' AND d.hold = 'SUSPECT'
             AND d.available_at <= now() AND d.available_at > '-infinity'
           ORDER BY d.available_at LIMIT 1))), 0)::float8
-""").format(line=LINE.where)
+""").format(line=IN_LINE.where)
 
 ERRORS = """
     SELECT e.last_error->>'class', e.last_error->>'code', e.last_error->>'text', count(*)
@@ -168,26 +169,26 @@ ERRORS = """
      WHERE e.last_error IS NOT NULL GROUP BY 1, 2, 3
 """
 
-# As in the claims: by index, whatever the statistics say.
+# As in the claims: by index, whatever the statistics are.
 BY_INDEX = """
     SET LOCAL enable_seqscan = off; SET LOCAL enable_bitmapscan = off; SET LOCAL jit = off
 """
 
 
-def backlog(conn: Connection, relay_id: int, floor: int = 0) -> Backlog:
+def backlog(conn: Connection, relay_id: int, floor: int = 0) -> BacklogSnapshot:
     """`floor`: the relay's watermark, so that dead index entries below it are not walked over."""
     with translated(), conn.transaction():
         conn.execute(BY_INDEX)
-        look = _Look(conn, relay_id, floor)
-        pending = look.count(LINE) + look.count(DUE) + look.count(PARKED)
-        return Backlog(
+        reader = _Reader(conn, relay_id, floor)
+        pending = reader.count(IN_LINE) + reader.count(DUE) + reader.count(BEHIND_KEY)
+        return BacklogSnapshot(
             pending=pending,
-            claimed=look.count(CLAIMED),
-            dead=look.count(DEAD),
-            oldest_pending_seconds=look.oldest(),
-            top_errors=look.top_errors(),
-            approximate=look.approximate,
-            at=look.at,
+            claimed=reader.count(BEING_PUBLISHED),
+            dead=reader.count(GIVEN_UP),
+            oldest_pending_seconds=reader.oldest(),
+            top_errors=reader.top_errors(),
+            approximate=reader.approximate,
+            at=reader.at,
         )
 
 
@@ -195,41 +196,45 @@ def oldest_pending_seconds(conn: Connection, relay_id: int) -> float:
     """That of the backlog, alone."""
     with translated(), conn.transaction():
         conn.execute(BY_INDEX)
-        return _Look(conn, relay_id, 0).oldest()
+        return _Reader(conn, relay_id, 0).oldest()
 
 
 def published(conn: Connection, relay_id: int, unpublished: int) -> tuple[int, bool]:
     """How many are PUBLISHED, and whether that is a guess: whatever is not in another state."""
     with translated(), conn.transaction():
         conn.execute(BY_INDEX)
-        look = _Look(conn, relay_id, 0)
-        return max(0, look.count(ALL) - unpublished), look.approximate
+        reader = _Reader(conn, relay_id, 0)
+        return max(0, reader.count(ALL) - unpublished), reader.approximate
 
 
-class _Look:
+class _Reader:
     def __init__(self, conn: Connection, relay_id: int, floor: int) -> None:
         self._conn = conn
         self.approximate = False
-        self._values = {"relay": relay_id, "floor": floor, "errors": ERRORS_SEEN}
+        self._values = {"relay": relay_id, "floor": floor, "errors": SAMPLED_ERRORS}
         self.at, ordering = self._row(RELAY)
         self._lanes = (0, LANES - 1) if ordering == "Key" else (-1, -1)
 
-    def count(self, kind: Kind) -> int:
+    def count(self, kind: DeliveryKind) -> int:
         if kind.guess is not None:
             return self._count_or_guess(kind)
         head = 10 if self._strands(kind)["high"] > 0 else 1000
-        values = self._strands(kind) | {"sample": SAMPLE, "head": head, "cap": CAP}
+        values = self._strands(kind) | {
+            "sample": SAMPLED_ROWS,
+            "head": head,
+            "cap": MOST_COUNTED_ROWS,
+        }
         estimate, exact = self._row(ESTIMATE.format(kind=kind.where), values)
         if exact:
             return int(estimate)
-        if estimate < 1.5 * CAP:
+        if estimate < 1.5 * MOST_COUNTED_ROWS:
             (found,) = self._row(COUNT.format(kind=kind.where), values)
-            if found <= CAP:
+            if found <= MOST_COUNTED_ROWS:
                 return int(found)
         self.approximate = True
-        return max(CAP, int(estimate))
+        return max(MOST_COUNTED_ROWS, int(estimate))
 
-    def _count_or_guess(self, kind: Kind) -> int:
+    def _count_or_guess(self, kind: DeliveryKind) -> int:
         values = self._strands(kind) | {"cap": kind.cap}
         (found,) = self._row(COUNT.format(kind=kind.where), values)
         if found <= kind.cap:
@@ -240,7 +245,7 @@ class _Look:
         (plan,) = self._row(query.format(kind.guess))
         return max(kind.cap, int(plan[0]["Plan"]["Plan Rows"]))
 
-    def _strands(self, kind: Kind) -> dict[str, int]:
+    def _strands(self, kind: DeliveryKind) -> dict[str, int]:
         low, high = self._lanes if kind.in_lanes else (0, 0)
         return {"low": low, "high": high}
 
@@ -250,16 +255,16 @@ class _Look:
         return row
 
     def oldest(self) -> float:
-        (seconds,) = self._row(OLDEST, self._strands(LINE))
+        (seconds,) = self._row(OLDEST, self._strands(IN_LINE))
         return max(0.0, float(seconds))
 
-    def top_errors(self, n: int = 5) -> list[TopError]:
+    def top_errors(self, n: int = 5) -> list[ErrorGroup]:
         groups: defaultdict[tuple[str, str, str], Counter[str]] = defaultdict(Counter)
         for kind, code, text, count in self._conn.execute(ERRORS, self._values):
             groups[str(kind), str(code), fingerprint(str(text))][str(text)] += int(str(count))
         found = [
             # of texts that are equally frequent always the same one: it is compared, and shown
-            TopError(kind, code, min(texts, key=lambda t: (-texts[t], t)), texts.total())
+            ErrorGroup(kind, code, min(texts, key=lambda t: (-texts[t], t)), texts.total())
             for (kind, code, _), texts in groups.items()
         ]
         return sorted(found, key=lambda e: -e.count)[:n]

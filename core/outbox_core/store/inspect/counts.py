@@ -1,10 +1,10 @@
 """Counts per relay and state: estimated at once, or exact however long it takes. For `cli`."""
 
 from outbox_core.store.connection import Connection
-from outbox_core.store.inspect.backlog import CAP, backlog, published
+from outbox_core.store.inspect.backlog import MOST_COUNTED_ROWS, backlog, published
 from outbox_core.store.reading import Row, fetch
 
-EXACT = """
+EXACT_COUNTS = """
     SELECT r.id, r.name AS relay, r.active, count(*) FILTER (WHERE d.state = 'PENDING') AS pending,
            count(*) FILTER (WHERE d.state = 'CLAIMED') AS claimed,
            count(*) FILTER (WHERE d.state = 'PUBLISHED') AS published,
@@ -12,11 +12,11 @@ EXACT = """
       FROM outbox.relay r LEFT JOIN outbox.delivery d ON d.relay_id = r.id
      GROUP BY r.id ORDER BY r.name
 """
-UNMATCHED = "SELECT count(*) AS n FROM (SELECT 1 FROM outbox.unmatched LIMIT %(limit)s) u"
+COUNT_UNMATCHED = "SELECT count(*) AS n FROM (SELECT 1 FROM outbox.unmatched LIMIT %(limit)s) u"
 
 
 def exact_counts(conn: Connection) -> list[Row]:
-    rows = fetch(conn, EXACT)
+    rows = fetch(conn, EXACT_COUNTS)
     for row in rows:
         seen = backlog(conn, row.pop("id"))
         row |= {"approximate": False, "oldest_pending_seconds": seen.oldest_pending_seconds}
@@ -47,6 +47,8 @@ def _cheap(conn: Connection, relay: Row) -> Row:
 
 def count_unmatched(conn: Connection, exact: bool) -> Row:
     """Events that no relay has wanted."""
-    found = fetch(conn, UNMATCHED, {"limit": None if exact else CAP + 1})[0]["n"]
-    over = not exact and found > CAP
-    return {"count": CAP if over else found, "at_least": over}
+    found = fetch(conn, COUNT_UNMATCHED, {"limit": None if exact else MOST_COUNTED_ROWS + 1})[0][
+        "n"
+    ]
+    over = not exact and found > MOST_COUNTED_ROWS
+    return {"count": MOST_COUNTED_ROWS if over else found, "at_least": over}

@@ -6,7 +6,7 @@ Called by `cli`, inside `store.reading`.
 
 from uuid import UUID
 
-from outbox_core.errors import Refused
+from outbox_core.errors import RequestRefused
 from outbox_core.store.connection import Connection
 from outbox_core.store.reading import Row, fetch
 
@@ -29,7 +29,7 @@ DELIVERIES = """
      ORDER BY r.name
 """
 
-AUDIT = """
+READ_AUDIT = """
     SELECT a.id, a.at, a.actor, a.db_user, a.action, a.relay, a.event_id, a.seq, a.reason,
            a.before, a.after
       FROM outbox.audit a
@@ -43,7 +43,7 @@ def show(conn: Connection, event_id: UUID, payload_bytes: int | None = None) -> 
     """One event whole: its fields, what each relay did with it, what people did to it."""
     found = fetch(conn, EVENT, {"event_id": event_id, "bytes": payload_bytes})
     if not found:
-        raise Refused(f"there is no event {event_id}")
+        raise RequestRefused(f"there is no event {event_id}")
     event = found[0]
     event["deliveries"] = fetch(conn, DELIVERIES, {"seq": event["seq"]})
     event["audit"] = audit(conn, event_id, limit=1000)
@@ -54,7 +54,7 @@ def audit(
     conn: Connection, event_id: UUID | None, limit: int, before_id: int | None = None
 ) -> list[Row]:
     """What was done by hand, newest first."""
-    return fetch(conn, AUDIT, {"event_id": event_id, "before_id": before_id, "limit": limit})
+    return fetch(conn, READ_AUDIT, {"event_id": event_id, "before_id": before_id, "limit": limit})
 
 
 # The state is looked up per relay, because deliveries are found by (relay, seq) only.
@@ -89,5 +89,5 @@ def effects(conn: Connection, event_id: UUID, limit: int = 1000) -> list[Row]:
 def _chain(conn: Connection, query: str, event_id: UUID, limit: int) -> list[Row]:
     rows = fetch(conn, query, {"event_id": event_id, "limit": limit})
     if not rows:
-        raise Refused(f"there is no event {event_id}")
+        raise RequestRefused(f"there is no event {event_id}")
     return rows

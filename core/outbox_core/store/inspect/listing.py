@@ -52,7 +52,7 @@ class Listing(NamedTuple):
     """Where the next page starts: before it (newest first) or after it (oldest first)."""
 
 
-ON_EVENT = {
+FILTERS_ON_EVENT = {
     "event_type": "e.event_type LIKE %(event_type)s",
     "tenant": "e.tenant_id = %(tenant)s",
     "key": "e.ordering_key = %(key)s",
@@ -61,7 +61,7 @@ ON_EVENT = {
     "created_after": "e.created_at >= %(created_after)s",
     "created_before": "e.created_at < %(created_before)s",
 }
-ON_DELIVERY = {
+FILTERS_ON_DELIVERY = {
     "published_after": "d.published_at >= %(published_after)s",
     "published_before": "d.published_at < %(published_before)s",
     "attempts_min": "d.attempts >= %(attempts_min)s",
@@ -104,12 +104,12 @@ FROM_STATES = sql.SQL("""
      {unmatched}
      ORDER BY seq {direction} LIMIT %(rows)s
 """)
-BRANCH = sql.SQL("""(
+STATE_BRANCH = sql.SQL("""(
     SELECT d.seq FROM outbox.delivery d {event}
      WHERE d.relay_id = r.id AND {state} AND {where}
      ORDER BY d.seq {direction} LIMIT %(rows)s)
 """)
-LANES = sql.SQL("""(
+IN_LINE_BRANCH = sql.SQL("""(
     SELECT d.seq
       FROM generate_series(CASE r.ordering WHEN 'Key' THEN 0 ELSE -1 END,
                            CASE r.ordering WHEN 'Key' THEN 63 ELSE -1 END) AS own (lane),
@@ -119,7 +119,7 @@ LANES = sql.SQL("""(
                      ORDER BY d.seq {direction} LIMIT %(rows)s) d
      ORDER BY d.seq {direction} LIMIT %(rows)s)
 """)
-UNMATCHED = sql.SQL("""
+UNMATCHED_ROWS = sql.SQL("""
     UNION ALL (
     SELECT {columns}
       FROM outbox.unmatched u JOIN outbox.event e ON e.seq = u.seq
@@ -127,7 +127,7 @@ UNMATCHED = sql.SQL("""
      WHERE {where}
      ORDER BY u.seq {direction} LIMIT %(rows)s)
 """)
-STATES = {
+STATE_CONDITIONS = {
     State.PENDING: ("d.state = 'PENDING' AND d.hold IN ('TIME', 'SUSPECT')", "d.hold = 'KEY'"),
     State.CLAIMED: ("d.state = 'CLAIMED'",),
     State.PUBLISHED: ("d.state = 'PUBLISHED'",),
@@ -148,15 +148,15 @@ SEQ_AT = """
          WHERE h.low < h.high)
     SELECT coalesce(max(low), 0) AS seq FROM half WHERE low >= high
 """
-MARGIN = timedelta(seconds=10)
+CLOCK_MARGIN = timedelta(seconds=10)
 
 
 def earlier(at: datetime) -> datetime:
-    return at - MARGIN if at - datetime.min.replace(tzinfo=UTC) > MARGIN else at
+    return at - CLOCK_MARGIN if at - datetime.min.replace(tzinfo=UTC) > CLOCK_MARGIN else at
 
 
 def later(at: datetime) -> datetime:
-    return at + MARGIN if datetime.max.replace(tzinfo=UTC) - at > MARGIN else at
+    return at + CLOCK_MARGIN if datetime.max.replace(tzinfo=UTC) - at > CLOCK_MARGIN else at
 
 
 def select(conn: Connection, wanted: Filter, page: Page) -> Listing:
@@ -182,9 +182,11 @@ def compose(conn: Connection, wanted: Filter, page: Page) -> tuple[sql.Composed,
     values |= {"rows": page.limit + beyond, "event_type": as_like(wanted.event_type)}
     if wanted.aggregate is not None:
         values["aggregate_type"], values["aggregate_id"] = wanted.aggregate
-    on_event = [sql.SQL(c) for f, c in ON_EVENT.items() if getattr(wanted, f) is not None]
+    on_event = [sql.SQL(c) for f, c in FILTERS_ON_EVENT.items() if getattr(wanted, f) is not None]
     on_delivery: list[sql.Composable]
-    on_delivery = [sql.SQL(c) for f, c in ON_DELIVERY.items() if getattr(wanted, f) is not None]
+    on_delivery = [
+        sql.SQL(c) for f, c in FILTERS_ON_DELIVERY.items() if getattr(wanted, f) is not None
+    ]
     states = wanted.states
     if not states and (wanted.published_after or wanted.published_before):
         states = (State.PUBLISHED,)  # nothing else has a published_at
@@ -198,14 +200,14 @@ def compose(conn: Connection, wanted: Filter, page: Page) -> tuple[sql.Composed,
         join = "JOIN outbox.event e ON e.seq = d.seq" if on_event else ""
         inner = {
             "direction": how["direction"],
-            "where": both([*on_event, *on_delivery, *within(bounds, "d")]),
+            "where": all_of([*on_event, *on_delivery, *within(bounds, "d")]),
             "event": sql.SQL(join),
         }
         how["branches"] = sql.SQL(" UNION ALL ").join(branches_of(states, inner))
         how["unmatched"] = sql.SQL("")
         if State.PENDING in states and wanted.relay is None and not on_delivery:
-            where = both([*on_event, *within(bounds, "u")])
-            how["unmatched"] = UNMATCHED.format(
+            where = all_of([*on_event, *within(bounds, "u")])
+            how["unmatched"] = UNMATCHED_ROWS.format(
                 columns=COLUMNS, where=where, direction=how["direction"]
             )
         return FROM_STATES.format(**how), values
@@ -214,11 +216,11 @@ def compose(conn: Connection, wanted: Filter, page: Page) -> tuple[sql.Composed,
         values["states"] = [state.value for state in states]
     if wanted.relay is not None:
         on_delivery.append(sql.SQL("d.relay_id IS NOT NULL"))
-    where = both([*on_event, *on_delivery, *within(bounds, "e")])
+    where = all_of([*on_event, *on_delivery, *within(bounds, "e")])
     return FROM_EVENTS.format(**how, where=where), values
 
 
-BOUNDS = {
+SEQ_BOUNDS = {
     "after_seq": "{}.seq > %(after_seq)s",
     "before_seq": "{}.seq < %(before_seq)s",
     "first_seq": "{}.seq >= %(first_seq)s",
@@ -240,20 +242,20 @@ def bounds_of(conn: Connection, wanted: Filter, page: Page) -> dict[str, object]
 
 
 def within(bounds: dict[str, object], table: str) -> list[sql.Composable]:
-    return [sql.SQL(BOUNDS[name]).format(sql.SQL(table)) for name in bounds]
+    return [sql.SQL(SEQ_BOUNDS[name]).format(sql.SQL(table)) for name in bounds]
 
 
 def branches_of(
     states: tuple[State, ...], how: dict[str, sql.Composable]
 ) -> Iterator[sql.Composable]:
     if State.PENDING in states:
-        yield LANES.format(**how)
+        yield IN_LINE_BRANCH.format(**how)
     for state in dict.fromkeys(states):
-        for condition in STATES[state]:
-            yield BRANCH.format(**how, state=sql.SQL(condition))
+        for condition in STATE_CONDITIONS[state]:
+            yield STATE_BRANCH.format(**how, state=sql.SQL(condition))
 
 
-def both(conditions: list[sql.Composable]) -> sql.Composed:
+def all_of(conditions: list[sql.Composable]) -> sql.Composed:
     return sql.SQL(" AND ").join(conditions or [sql.SQL("true")])
 
 

@@ -1,8 +1,8 @@
 """
 Trouble: the dead grouped by what killed them, and what is stuck.
 
-Called by `cli` (`dead`, `stuck`). Reads bounded amounts: of a million dead events the newest tell
-what is wrong, and whoever reads the answer is told that it is a part.
+Called by `cli` (`dead`, `stuck`). Reads bounded amounts: of a million dead events the newest show
+what is wrong, and the answer includes whether it is complete.
 """
 
 from dataclasses import dataclass, field
@@ -13,12 +13,12 @@ from outbox_core.store.connection import Connection
 from outbox_core.store.inspect.backlog import backlog, fingerprint
 from outbox_core.store.reading import THE_RELAYS, Row, fetch, the_relays
 
-MOST = 100_000
-"""Dead events that are looked at for grouping."""
-BEHIND = 1000
+MOST_DEAD_READ = 100_000
+"""Dead events that are read for grouping."""
+MOST_COUNTED_BEHIND = 1000
 """Up to here the events behind a blocked key are counted."""
 
-DEAD = f"""
+NEWEST_DEAD = f"""
     SELECT r.name AS relay, d.last_error->>'class' AS class, d.last_error->>'code' AS code,
            d.last_error->>'text' AS text, (d.last_error->>'at')::timestamptz AS at,
            e.event_id, e.event_type, e.tenant_id, e.ordering_key
@@ -68,12 +68,12 @@ def dead_groups(
     by: str = "error",
     relay: str | None = None,
     tenant: str | None = None,
-    most: int = MOST,
+    most: int = MOST_DEAD_READ,
 ) -> DeadGroups:
     """The largest group first. Numbers and ids in an error's text do not make it another error;
     the text that is shown is that of the newest."""
     fields = GROUP_BY[by]
-    rows = fetch(conn, DEAD, {**the_relays(conn, relay), "tenant": tenant, "most": most})
+    rows = fetch(conn, NEWEST_DEAD, {**the_relays(conn, relay), "tenant": tenant, "most": most})
     groups: dict[tuple[object, ...], Group] = {}
     for row in rows:
         row["kind"] = fingerprint(row["text"] or "")
@@ -83,11 +83,11 @@ def dead_groups(
     return DeadGroups(sorted(groups.values(), key=lambda g: -g.count), len(rows) < most)
 
 
-PARTS = "r.name AS relay, e.event_id, e.seq, e.event_type, e.tenant_id, e.ordering_key"
+EVENT_COLUMNS = "r.name AS relay, e.event_id, e.seq, e.event_type, e.tenant_id, e.ordering_key"
 
 # Past the lease: its relay died or hangs, and nobody has reaped it yet.
-EXPIRED = f"""
-    SELECT {PARTS}, d.claimed_by, d.claimed_at, d.lease_until, d.attempts
+EXPIRED_CLAIMS = f"""
+    SELECT {EVENT_COLUMNS}, d.claimed_by, d.claimed_at, d.lease_until, d.attempts
       FROM {THE_RELAYS} CROSS JOIN LATERAL (
                SELECT d.* FROM outbox.delivery d
                 WHERE d.relay_id = r.id AND d.state = 'CLAIMED' AND d.lease_until < now()
@@ -97,7 +97,7 @@ EXPIRED = f"""
 """  # noqa: S608 - constants only
 
 FAILING = f"""
-    SELECT {PARTS}, d.hold, d.attempts, d.attempts - d.attempts_base AS attempts_in_budget,
+    SELECT {EVENT_COLUMNS}, d.hold, d.attempts, d.attempts - d.attempts_base AS attempts_in_budget,
            d.crashes, d.available_at, d.last_error
       FROM {THE_RELAYS} CROSS JOIN LATERAL (
                SELECT d.* FROM outbox.delivery d
@@ -111,7 +111,7 @@ FAILING = f"""
 # The events behind are counted by key and not by hold, because those that nobody has tried to claim
 # since are still in line.
 BLOCKED = f"""
-    SELECT {PARTS}, d.last_error, (
+    SELECT {EVENT_COLUMNS}, d.last_error, (
                SELECT count(*) FROM (
                    SELECT 1 FROM outbox.event later
                      JOIN outbox.delivery w ON w.relay_id = r.id AND w.seq = later.seq
@@ -126,7 +126,7 @@ BLOCKED = f"""
      ORDER BY waiting DESC, e.seq LIMIT %(limit)s
 """  # noqa: S608 - constants only
 
-UNMATCHED = """
+UNMATCHED_BY_TYPE = """
     SELECT e.event_type, e.tenant_id, count(*) AS count, min(e.created_at) AS oldest
       FROM (SELECT seq FROM outbox.unmatched ORDER BY seq DESC LIMIT 10000) u
       JOIN outbox.event e ON e.seq = u.seq
@@ -155,13 +155,18 @@ def stuck(
     `attempts`: failures in a row from which an event counts as failing repeatedly.
     `idle`: seconds for which events may be due while their relay has claimed nothing.
     """
-    values = {**the_relays(conn, relay), "attempts": attempts, "limit": limit, "behind": BEHIND}
+    values = {
+        **the_relays(conn, relay),
+        "attempts": attempts,
+        "limit": limit,
+        "behind": MOST_COUNTED_BEHIND,
+    }
     known = fetch(conn, "SELECT id, name, active FROM outbox.relay ORDER BY name")
     return Stuck(
-        fetch(conn, EXPIRED, values),
+        fetch(conn, EXPIRED_CLAIMS, values),
         fetch(conn, FAILING, values),
         fetch(conn, BLOCKED, values),
-        fetch(conn, UNMATCHED, values) if relay is None else [],
+        fetch(conn, UNMATCHED_BY_TYPE, values) if relay is None else [],
         [
             found
             for r in known

@@ -14,7 +14,7 @@ from uuid import UUID, uuid4
 from psycopg import errors as pg
 from psycopg.types.json import Jsonb
 
-from outbox_core.errors import Refused, SettingsError
+from outbox_core.errors import RequestRefused, SettingsError
 from outbox_core.model.lifecycle import Hold, State
 from outbox_core.store.connection import Connection, translated
 from outbox_core.store.intervene.moves import (
@@ -168,14 +168,14 @@ class Interventions:
                         return self._locked(action, event_id, relay, judge)
                 except pg.LockNotAvailable:
                     return refused("it is being claimed or changed at this moment: try again")
-        except Refused as error:
+        except RequestRefused as error:
             return refused(str(error))
 
     def _locked(self, action: str, event_id: UUID, relay: str | None, judge: Judge) -> Result:
         self._conn.execute(f"SET LOCAL lock_timeout = '{PATIENCE}'")
         targets = self._lock(event_id, relay)
         if len(targets) != 1:
-            raise Refused(which_relay([t.relay for t in targets], relay))
+            raise RequestRefused(which_relay([t.relay for t in targets], relay))
         (target,) = targets
         plan = judge(target)
         if plan.refusal:
@@ -210,7 +210,9 @@ class Interventions:
         }
         for statement in plan.statements:
             if self._conn.execute(statement, values).rowcount != 1:
-                raise Refused("it changed meanwhile: try again")  # and the transaction is undone
+                raise RequestRefused(
+                    "it changed meanwhile: try again"
+                )  # and the transaction is undone
         about = {
             "action": action,
             "relay": target.relay,

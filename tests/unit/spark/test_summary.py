@@ -1,6 +1,6 @@
-"""What a person is told of Spark's many lines."""
+"""What a person is shown of Spark's many lines."""
 
-from outbox_spark.engine import told
+from outbox_spark.engine import summary
 
 ABORTED = """\
 org.apache.spark.SparkException: Job aborted due to stage failure: Task 0 failed 4 times
@@ -15,15 +15,15 @@ outbox_core.errors.StoreUnavailable: PostgreSQL: connection refused
 
 
 def test_one_line_stays_as_it_is() -> None:
-    assert told(RuntimeError("no room")) == "no room"
+    assert summary(RuntimeError("no room")) == "no room"
 
 
-def test_an_error_without_a_text_is_told_by_its_kind() -> None:
-    assert told(RuntimeError()) == "RuntimeError"
+def test_an_error_without_a_text_is_shown_by_its_kind() -> None:
+    assert summary(RuntimeError()) == "RuntimeError"
 
 
-def test_of_an_aborted_job_the_cause_is_told_and_not_the_stacks() -> None:
-    assert told(RuntimeError(ABORTED)) == (
+def test_of_an_aborted_job_the_cause_is_shown_and_not_the_stacks() -> None:
+    assert summary(RuntimeError(ABORTED)) == (
         "org.apache.spark.SparkException: Job aborted due to stage failure: Task 0 "
         "failed 4 times outbox_core.errors.StoreUnavailable: PostgreSQL: connection refused"
     )

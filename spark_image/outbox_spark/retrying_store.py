@@ -1,8 +1,9 @@
 """
-Patience: a connection that is opened anew, and a question asked again, while the store is away.
+The store, retried: while it is away the connection is opened again and the question asked again.
 
-Used by `driver` and `tasks`. What waiting does not mend (a wrong password, a missing right, a rule)
-is raised at once; what is asked must bear being asked twice, because the first answer may be lost.
+Used by pipelines and their tasks. What waiting does not cure (a wrong password, a missing right, a
+rule) is raised at once. What is asked must bear being asked twice, because the first answer may be
+lost.
 """
 
 import logging
@@ -10,38 +11,32 @@ import time
 from collections.abc import Callable
 from typing import TypeVar
 
-from outbox_core.contract.settings import Store
-from outbox_core.errors import (
-    DatabaseMissing,
-    LoginRefused,
-    StoreUnavailable,
-    TlsFailed,
-    WrongPassword,
-)
+from outbox_core.contract.settings import StoreSettings
+from outbox_core.errors import NOT_LET_IN, DatabaseMissing, StoreUnavailable
 from outbox_core.store.connection import Connection, connect
 
 log = logging.getLogger("outbox.replay")
 
 T = TypeVar("T")
 
-PATIENCE = 300.0
-"""Seconds: a failover, or a restart with its recovery."""
-SHORTEST, LONGEST = 0.2, 5.0
-"""Seconds between two tries; they double."""
-SHUT = (WrongPassword, LoginRefused, TlsFailed, DatabaseMissing)
-"""It answers, and does not let us in: that will be the same in a minute."""
+PATIENCE_SECONDS = 300.0
+"""A failover, or a restart with its recovery."""
+FIRST_PAUSE_SECONDS, LONGEST_PAUSE_SECONDS = 0.2, 5.0
+"""Between two tries; it doubles."""
+NOT_WORTH_WAITING = (*NOT_LET_IN, DatabaseMissing)
+"""It answers, and that will be the same in a minute."""
 
 
-class Patient:
+class RetryingStore:
     """One connection to the store; not for several threads."""
 
     def __init__(
         self,
-        store: Store,
+        store: StoreSettings,
         application: str,
         *,
         statement_timeout: float = 0.0,
-        patience: float = PATIENCE,
+        patience: float = PATIENCE_SECONDS,
         on_trouble: Callable[[StoreUnavailable], None] = lambda error: None,
         on_answer: Callable[[], None] = lambda: None,
         clock: Callable[[], float] = time.monotonic,
@@ -57,7 +52,7 @@ class Patient:
     def ask(self, question: Callable[[Connection], T]) -> T:
         """The store's answer; StoreUnavailable if there was none for so long."""
         since: float | None = None
-        pause = SHORTEST
+        pause = FIRST_PAUSE_SECONDS
         while True:
             try:
                 answer = question(self._connection())
@@ -65,15 +60,15 @@ class Patient:
                 self.close()
                 now = self._clock()
                 since = now if since is None else since
-                if isinstance(error, SHUT) or now - since >= self._patience:
+                if isinstance(error, NOT_WORTH_WAITING) or now - since >= self._patience:
                     raise
-                log.warning("trying again: %s", error, extra={"happening": "unavailable"})
+                log.warning("trying again: %s", error, extra={"event": "unavailable"})
                 self._on_trouble(error)
                 self._wait(pause)
-                pause = min(LONGEST, 2 * pause)
+                pause = min(LONGEST_PAUSE_SECONDS, 2 * pause)
             else:
                 if since is not None:
-                    log.info("the store answers again", extra={"happening": "available"})
+                    log.info("the store answers again", extra={"event": "available"})
                 self._on_answer()
                 return answer
 
@@ -82,7 +77,7 @@ class Patient:
             self._conn.close()
             self._conn = None
 
-    def __enter__(self) -> "Patient":
+    def __enter__(self) -> "RetryingStore":
         return self
 
     def __exit__(self, *_: object) -> None:

@@ -1,63 +1,75 @@
 """
-The driver: freezes the selection, plans, lets Spark work, keeps the pace, reports.
+The bulk replay: freezes the selection, plans, lets Spark work, keeps the pace, reports.
 
-Called by `__main__`, which turns the end of it into last words and an exit code. Every step may be
-repeated: a second driver of the same replay finds what the first one did and goes on there.
+Called by `main`, which turns its end into a termination message and an exit code. Every step may be
+repeated: a second attempt at the same replay finds what the first one did and goes on there.
 """
 
 import logging
 import time
+from datetime import UTC, datetime
+from functools import partial
+from pathlib import Path
 
-from outbox_core.contract.replay import Preview, ReplaySettings
+from outbox_core import __version__
+from outbox_core.contract.replay import Preview, ReplayReport, ReplaySettings, load_replay
 from outbox_core.errors import EngineFailed, OutboxError, StoreUnavailable
 from outbox_core.observe.health import Health
 from outbox_core.store import replays
 from outbox_core.store.connection import Connection
 from outbox_core.store.migrate import require_current
 from outbox_core.store.replays import Known, Progress
-from outbox_spark import stopping
+from outbox_spark import stopping, tasks
 from outbox_spark.engine import Engine
-from outbox_spark.patience import PATIENCE, Patient
-from outbox_spark.progress import Board, Speed, seconds_left
+from outbox_spark.main import Pipeline
+from outbox_spark.replay_metrics import ReplayMetrics
+from outbox_spark.report import NOTHING_MOVES, LiveReport, Speed, seconds_left
+from outbox_spark.retrying_store import PATIENCE_SECONDS, RetryingStore
 from outbox_spark.throttle import Throttle
 
 log = logging.getLogger("outbox.replay")
 
-LOOK = 1.0
-"""Seconds between two looks at how far it is, and how long live events wait."""
-LINE = 5.0
-"""Seconds between two lines of progress in the log."""
+CHECK_EVERY_SECONDS = 1.0
+"""How far it is, and how long live events wait."""
+LOG_EVERY_SECONDS = 5.0
+"""A line of progress."""
+STOP_TIMEOUT_SECONDS = 5.0
+"""For each statement by which an attempt writes down that it ends."""
 
 
-class Driver:
-    def __init__(self, settings: ReplaySettings, board: Board, health: Health) -> None:
-        self._settings, self._board, self._health = settings, board, health
+class ReplayAttempt:
+    """An `Attempt` as `main` wants it."""
+
+    def __init__(
+        self, settings: ReplaySettings, report: LiveReport[ReplayReport], health: Health
+    ) -> None:
+        self._settings, self._report, self._health = settings, report, health
         self._speed = Speed()
-        self._line_at = float("-inf")
+        self._logged_at = float("-inf")
         self.begun = False
         """The store let us in, and knows the relay."""
 
     def run(self) -> None:
-        """To the end, or an OutboxError that says why not."""
+        """To the end, or an OutboxError that explains why not."""
         if self._settings.dry_run:
             self._preview()
             return
         known = self._plan()
         with self._store(self._settings.store.statement_timeout.total_seconds()) as store:
-            progress = self._look(store)
+            progress = self._check(store)
             if not known.finished:
                 if progress.chunks_done < progress.chunks:
                     progress = self._replay(store, known)
                 store.ask(lambda conn: replays.finish(conn, self._settings.id))
         text = f"{progress.replayed} of {progress.matched} events were given back to the relay"
-        self._board.say(stage="Succeeded", rate=0.0, seconds_left=0.0, message=text)
-        log.info(text, extra={"happening": "finished", **counts(progress)})
+        self._report.update(stage="Succeeded", rate=0.0, seconds_left=0.0, message=text)
+        log.info(text, extra={"event": "finished", **as_fields(progress)})
 
     def stop(self) -> None:
         """Somebody ended us: write it down, and what is done until then."""
         text = "stopped; what is done stays done, and another attempt goes on from there"
-        self._board.say(stage="Stopped", rate=0.0, seconds_left=None, message=text)
-        log.info(text, extra={"happening": "stopped"})
+        self._report.update(stage="Stopped", message=text, **NOTHING_MOVES)
+        log.info(text, extra={"event": "stopped"})
         self._write_down()
 
     def failed(self, why: str) -> None:
@@ -68,27 +80,27 @@ class Driver:
         if self._settings.dry_run:
             return
         try:
-            # Who ends a process does not wait for minutes until a store is back.
-            with self._store(statement_timeout=5.0, patience=0.0) as store:
+            # Somebody who ends a process does not wait for minutes until a store is back.
+            with self._store(statement_timeout=STOP_TIMEOUT_SECONDS, patience=0.0) as store:
                 # Also where we have not begun: an attempt before us may have been killed.
                 if store.ask(lambda conn: replays.stop(conn, self._settings.id, why)):
-                    self._look(store)
-                    self._board.say(rate=0.0, seconds_left=None)
+                    self._check(store)
+                    self._report.update(**NOTHING_MOVES)
         except OutboxError as error:
             log.warning("could not write down that it ends here: %s", error)
 
     def _preview(self) -> None:
-        self._board.say(stage="Planning", message="counting what would be replayed")
+        self._report.update(stage="Planning", message="counting what would be replayed")
 
-        def look(conn: Connection) -> tuple[int, Preview]:
+        def count(conn: Connection) -> tuple[int, Preview]:
             require_current(conn)
             return replays.preview(conn, self._settings)
 
         with self._store() as store:
-            matched, preview = store.ask(look)
+            matched, preview = store.ask(count)
         text = f"a dry run: {matched} events match, and nothing was changed"
-        self._board.say(stage="Succeeded", matched=matched, preview=preview, message=text)
-        log.info(text, extra={"happening": "previewed", "matched": matched})
+        self._report.update(stage="Succeeded", matched=matched, preview=preview, message=text)
+        log.info(text, extra={"event": "previewed", "matched": matched})
 
     def _plan(self) -> Known:
         settings = self._settings
@@ -102,15 +114,15 @@ class Driver:
             self.begun = True
             self._health.well("start")
             if not known.planned:
-                self._board.say(stage="Planning", message="freezing the selection")
+                self._report.update(stage="Planning", message="freezing the selection")
                 matched = store.ask(lambda conn: replays.plan(conn, settings, known))
-                log.info("%d events match", matched, extra={"happening": "planned"})
+                log.info("%d events match", matched, extra={"event": "planned"})
         return known
 
-    def _replay(self, store: Patient, known: Known) -> Progress:
+    def _replay(self, store: RetryingStore, known: Known) -> Progress:
         """What is left of the plan, by Spark."""
         settings = self._settings
-        self._board.say(stage="Running", message="starting Spark")
+        self._report.update(stage="Running", message="starting Spark")
         throttle = Throttle(
             rate=settings.rate.events_per_second,
             usual=store.ask(lambda conn: replays.live_age(conn, known.relay_id)),
@@ -118,21 +130,26 @@ class Driver:
         )
         pace = throttle.rate
         store.ask(lambda conn: replays.set_pace(conn, settings.id, pace))
-        engine = Engine(settings)
+        engine = Engine(
+            f"replay {settings.id}",
+            partial(tasks.take_chunks, settings.model_dump_json(by_alias=True)),
+            settings.connections,
+            verbose=settings.log.level == "debug",
+        )
         try:
-            stopping.check()
+            stopping.raise_if_requested()
             engine.start()
-            self._board.say(pace=pace, message="waiting for executors")
-            before = self._look(store)
-            while not engine.wait(LOOK):
-                stopping.check()
-                if self._look(store).chunks_done > before.chunks_done:
+            self._report.update(pace=pace, message="waiting for executors")
+            before = self._check(store)
+            while not engine.wait(CHECK_EVERY_SECONDS):
+                stopping.raise_if_requested()
+                if self._check(store).chunks_done > before.chunks_done:
                     waited = store.ask(lambda conn: replays.live_age(conn, known.relay_id))
                     throttle = throttle.seen(waited)
                     pace = self._keep_pace(store, throttle, pace, waited)
         finally:
             engine.stop()
-        progress = self._look(store)
+        progress = self._check(store)
         if progress.chunks_done < progress.chunks:
             raise EngineFailed(
                 f"Spark ended its job with {progress.chunks - progress.chunks_done} of "
@@ -140,13 +157,13 @@ class Driver:
             )
         return progress
 
-    def _look(self, store: Patient) -> Progress:
-        """At the ledger, for everyone who asks us."""
+    def _check(self, store: RetryingStore) -> Progress:
+        """Read the ledger, and report how far it is."""
         progress = store.ask(lambda conn: replays.progress(conn, self._settings.id))
         done = progress.replayed + progress.skipped
         now = time.monotonic()
         speed = self._speed.seen(now, done)
-        self._board.say(
+        self._report.update(
             matched=progress.matched,
             replayed=progress.replayed,
             skipped=progress.skipped,
@@ -154,16 +171,18 @@ class Driver:
             rate=round(speed, 1),
             seconds_left=seconds_left((progress.matched or 0) - done, speed),
         )
-        if progress.matched is not None and now - self._line_at >= LINE:
-            self._line_at = now
+        if progress.matched is not None and now - self._logged_at >= LOG_EVERY_SECONDS:
+            self._logged_at = now
             log.info(
                 "%d of %d events, %.0f per second",
                 *(done, progress.matched, speed),
-                extra={"happening": "progress", **counts(progress)},
+                extra={"event": "progress", **as_fields(progress)},
             )
         return progress
 
-    def _keep_pace(self, store: Patient, throttle: Throttle, pace: float, waited: float) -> float:
+    def _keep_pace(
+        self, store: RetryingStore, throttle: Throttle, pace: float, waited: float
+    ) -> float:
         allowed = throttle.next(pace, waited)
         if allowed != pace:
             store.ask(lambda conn: replays.set_pace(conn, self._settings.id, allowed))
@@ -174,17 +193,19 @@ class Driver:
             )
         else:
             text = "giving events back"
-        self._board.say(pace=allowed, message=text)
+        self._report.update(pace=allowed, message=text)
         return allowed
 
-    def _store(self, statement_timeout: float = 0.0, patience: float = PATIENCE) -> Patient:
-        """Without a timeout for what looks at every event: that takes as long as it takes."""
+    def _store(
+        self, statement_timeout: float = 0.0, patience: float = PATIENCE_SECONDS
+    ) -> RetryingStore:
+        """Without a timeout for what reads every event: that takes as long as it takes."""
 
         def trouble(error: StoreUnavailable) -> None:
             self._health.trouble("store", error)
-            self._board.say(message=f"trying again: {error}", rate=0.0, seconds_left=None)
+            self._report.update(message=f"trying again: {error}", **NOTHING_MOVES)
 
-        return Patient(
+        return RetryingStore(
             self._settings.store,
             f"outbox-replay {self._settings.relay} driver",
             statement_timeout=statement_timeout,
@@ -194,10 +215,28 @@ class Driver:
         )
 
 
-def counts(progress: Progress) -> dict[str, object]:
+def as_fields(progress: Progress) -> dict[str, object]:
+    """For the log."""
     return {
         "matched": progress.matched,
         "replayed": progress.replayed,
         "skipped": progress.skipped,
         "skipped_because": dict(progress.because),
     }
+
+
+def first_report(replay_id: str) -> ReplayReport:
+    return ReplayReport(
+        version=__version__, id=replay_id, stage="Starting", observed_at=datetime.now(UTC)
+    )
+
+
+REPLAY_PIPELINE = Pipeline(
+    purpose="Replay events in bulk.",
+    config=Path("/etc/outbox/replay/replay.json"),
+    load=load_replay,
+    first_report=first_report,
+    last_words=ReplayReport.last_words,
+    metrics=ReplayMetrics,
+    attempt=ReplayAttempt,
+)

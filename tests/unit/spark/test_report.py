@@ -1,11 +1,12 @@
-"""What a driver tells of itself while it works."""
+"""What a pipeline reports while it works."""
 
 import pytest
 
-from outbox_spark.progress import Board, Speed, seconds_left
+from outbox_spark.replay import first_report
+from outbox_spark.report import LiveReport, Speed, seconds_left
 
 
-def test_the_speed_is_not_known_at_the_first_look() -> None:
+def test_the_speed_is_not_known_at_the_first_reading() -> None:
     assert Speed().seen(100.0, 5000) == 0
 
 
@@ -31,7 +32,7 @@ def test_the_time_until_something_moves_at_all_does_not_count() -> None:
     assert speed.seen(12.0, 5400) == 400
 
 
-def test_looks_that_are_far_apart_tell_a_speed_too() -> None:
+def test_readings_that_are_far_apart_give_a_speed_too() -> None:
     speed = Speed()
     speed.seen(0.0, 0)
     speed.seen(100.0, 100)
@@ -44,12 +45,12 @@ def test_how_long_it_takes_is_unknown_while_nothing_moves() -> None:
     assert seconds_left(0, 0.0) == 0
 
 
-def test_the_board_keeps_what_is_not_said_anew() -> None:
-    board = Board("shop/replay@12345678")
-    before = board.report()
-    board.say(stage="Running", matched=10)
-    board.say(replayed=5)
-    report = board.report()
+def test_the_report_keeps_what_is_not_updated() -> None:
+    live = LiveReport(first_report("shop/replay@12345678"))
+    before = live.current()
+    live.update(stage="Running", matched=10)
+    live.update(replayed=5)
+    report = live.current()
     assert (report.id, report.stage, report.matched, report.replayed) == (
         *("shop/replay@12345678", "Running"),
         *(10, 5),

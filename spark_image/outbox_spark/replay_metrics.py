@@ -1,11 +1,11 @@
-"""Metrics of a replay's driver: its report, for Prometheus."""
+"""Metrics of a bulk replay: its report, for Prometheus. Shown by the one port."""
 
 from prometheus_client import CollectorRegistry, Gauge
 
 from outbox_core.contract.replay import ReplayReport
 
 
-class Metrics:
+class ReplayMetrics:
     def __init__(self) -> None:
         self.registry = r = CollectorRegistry()
         self._matched = Gauge("outbox_replay_matched", "Events in the frozen plan", registry=r)

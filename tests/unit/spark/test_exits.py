@@ -4,7 +4,7 @@ import pytest
 
 from outbox_core import errors
 from outbox_core.contract.replay import Exit
-from outbox_spark.outcome import exit_of
+from outbox_spark.exits import exit_of
 
 
 @pytest.mark.parametrize(
@@ -35,7 +35,7 @@ def test_another_attempt_may_get_over_it(kind: type[errors.OutboxError]) -> None
         errors.SchemaMissing,
         errors.SchemaTooNew,
         errors.RelayUnknown,
-        errors.Refused,
+        errors.RequestRefused,
         errors.SelectionInvalid,
         errors.TooManyEvents,
     ],

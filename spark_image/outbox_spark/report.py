@@ -1,20 +1,26 @@
 """
-Progress: what the driver tells while it works, on /status and at its end.
+The report: what a pipeline shows while it works, on /status and at its end.
 
-The board is written by `driver` and read by the HTTP server's threads. How fast and how much longer
-is reckoned here, from what the ledger says and when.
+Written by a pipeline, read by the HTTP server's threads. How fast it is and how much longer it
+takes is worked out here, from how much was done when. What a report contains is the contract's.
 """
 
 import threading
 from collections import deque
+from collections.abc import Mapping
 from datetime import UTC, datetime
-from typing import Any
+from types import MappingProxyType
+from typing import Any, Final, Generic, TypeVar
 
-from outbox_core import __version__
-from outbox_core.contract.replay import ReplayReport
+from outbox_core.contract.report import ReportPart
 
-WINDOW = 15.0
-"""Seconds that "of late" means: shorter jumps with every chunk, longer hides a standstill."""
+SPEED_WINDOW_SECONDS = 15.0
+"""What "of late" means: shorter jumps with every chunk, longer hides a standstill."""
+
+NOTHING_MOVES: Final[Mapping[str, Any]] = MappingProxyType({"rate": 0.0, "seconds_left": None})
+"""What a report shows while no work is done, and nobody knows when it will be."""
+
+R = TypeVar("R", bound=ReportPart)
 
 
 class Speed:
@@ -28,7 +34,7 @@ class Speed:
         if len(self._seen) == 1 and self._seen[0][1] == done:
             self._seen.popleft()  # it has not begun: that is not slow
         self._seen.append((at, done))
-        while len(self._seen) > 2 and self._seen[1][0] <= at - WINDOW:
+        while len(self._seen) > 2 and self._seen[1][0] <= at - SPEED_WINDOW_SECONDS:
             self._seen.popleft()
         first_at, first = self._seen[0]
         return (done - first) / (at - first_at) if at > first_at else 0.0
@@ -41,20 +47,18 @@ def seconds_left(left: int, speed: float) -> float | None:
     return left / speed if speed > 0 else None
 
 
-class Board:
+class LiveReport(Generic[R]):
     """The report as it stands."""
 
-    def __init__(self, replay_id: str) -> None:
+    def __init__(self, first: R) -> None:
         self._lock = threading.Lock()
-        self._report = ReplayReport(
-            version=__version__, id=replay_id, stage="Starting", observed_at=datetime.now(UTC)
-        )
+        self._report = first
 
-    def report(self) -> ReplayReport:
+    def current(self) -> R:
         with self._lock:
             return self._report
 
-    def say(self, **changes: Any) -> ReplayReport:
+    def update(self, **changes: Any) -> R:
         """What is not named stays as it was."""
         with self._lock:
             now = {"observed_at": datetime.now(UTC)}
