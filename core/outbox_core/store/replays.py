@@ -3,7 +3,7 @@ Bulk replays: begin, plan, take chunk after chunk, look how far it is, finish or
 
 Called by the driver and the tasks of `outbox_spark`. Every step may be repeated, by anybody and at
 the same time: `begin` finds what is there, `plan` plans once, and the ledger has each chunk once.
-The rules are the database's own, with their reasons: `schema/migrations/0008_replays.sql`.
+The rules are the database's own, with their reasons: `schema/functions/replay_take.sql`.
 """
 
 from collections.abc import Mapping
