@@ -4,12 +4,14 @@ import time
 from typing import Any
 
 import pytest
+from psycopg import errors as pg
 
 from fixtures.cli import Cli
 from fixtures.outbox import Outbox
 from outbox_core.errors import SchemaOutdated
 from outbox_core.schema.files import KNOWN, code
 from outbox_core.store.connection import connect
+from outbox_core.store.lanes import LANES
 from outbox_core.store.migrate import LOCK_TIMEOUT, migrate, require_current
 
 pytestmark = pytest.mark.pg
@@ -135,7 +137,7 @@ def test_nobody_may_call_what_is_not_granted_to_them(outbox: Outbox) -> None:
     finally:
         outbox.sql("DROP ROLE passer_by")
     of_producers = ["emit", "first_twin", "derive_idempotency_key", "slot_of"]
-    of_readers = ["trace", "causes", "effects"]
+    of_readers = ["trace", "causes", "effects", "lanes"]
     assert outbox.value(functions, "outbox_producer", of_producers) == 0
     assert outbox.value(functions, "outbox_reader", of_readers) == 0
     for role, name, may in [
@@ -151,3 +153,11 @@ def test_nobody_may_call_what_is_not_granted_to_them(outbox: Outbox) -> None:
             "SELECT has_function_privilege(%s, %s, 'EXECUTE')", role, f"outbox.{name}"
         )
         assert (role, name, granted) == (role, name, may)
+
+
+def test_the_programs_know_how_many_lanes_there_are(outbox: Outbox) -> None:
+    outbox.register("relay", ordering="Key")
+    assert outbox.value("SELECT outbox.lanes()") == LANES
+    assert outbox.value("SELECT count(*) FROM outbox.lane") == LANES
+    with pytest.raises(pg.CheckViolation):
+        outbox.sql("INSERT INTO outbox.lane (relay_id, lane) VALUES (99, %s)", LANES)

@@ -26,9 +26,8 @@ BEGIN
     WITH served AS (
         INSERT INTO outbox.delivery (relay_id, seq, bytes, key_hash, lane, hold, available_at)
         SELECT r.id, e.seq, outbox.bytes_of(e.payload, e.headers),
-               CASE r.ordering WHEN 'Key' THEN outbox.key_hash(e.ordering_key) END,
-               CASE r.ordering WHEN 'Key'
-                    THEN outbox.lane_of(outbox.key_hash(e.ordering_key), e.seq) ELSE -1 END,
+               outbox.delivery_key(r.ordering = 'Key', e.ordering_key),
+               outbox.delivery_lane(r.ordering = 'Key', e.ordering_key, e.seq),
                CASE WHEN e.available_at > now() THEN 'TIME' ELSE 'NONE' END::outbox.hold,
                coalesce(e.available_at, now())
           FROM arrived e JOIN outbox.relay r ON outbox.wants(r, e.event_type, e.tenant_id)

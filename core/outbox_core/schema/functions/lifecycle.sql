@@ -65,9 +65,10 @@ END $$;
 -- by functions. Without planner settings of its own, which cost more than the look-up by primary key.
 CREATE OR REPLACE FUNCTION outbox.delivery_keeps_its_lane() RETURNS trigger LANGUAGE plpgsql AS $$
 DECLARE
-    hash bigint := (SELECT outbox.key_hash(e.ordering_key) FROM outbox.event e WHERE e.seq = NEW.seq);
+    key text := (SELECT e.ordering_key FROM outbox.event e WHERE e.seq = NEW.seq);
 BEGIN
-    IF NEW.lane = outbox.lane_of(hash, NEW.seq) AND NEW.key_hash IS NOT DISTINCT FROM hash THEN
+    IF NEW.lane = outbox.delivery_lane(true, key, NEW.seq)
+       AND NEW.key_hash IS NOT DISTINCT FROM outbox.delivery_key(true, key) THEN
         RETURN NEW;
     END IF;
     RAISE EXCEPTION 'outbox: lane % and key_hash % are not those of the event''s ordering key',

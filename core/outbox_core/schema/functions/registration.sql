@@ -21,7 +21,7 @@ END $$;
 -- A relay that orders has its lanes, however it came to order: without them nothing would be claimed.
 CREATE OR REPLACE FUNCTION outbox.relay_has_its_lanes() RETURNS trigger LANGUAGE plpgsql AS $$
 BEGIN
-    INSERT INTO outbox.lane (relay_id, lane) SELECT NEW.id, generate_series(0, 63)
+    INSERT INTO outbox.lane (relay_id, lane) SELECT NEW.id, generate_series(0, outbox.lanes() - 1)
         ON CONFLICT DO NOTHING;
     RETURN NULL;
 END $$;
@@ -58,9 +58,8 @@ BEGIN
                                  LIMIT row_limit - cardinality(wrong) FOR UPDATE SKIP LOCKED);
     END IF;
     UPDATE outbox.delivery d SET
-        key_hash = CASE WHEN ordered THEN outbox.key_hash(e.ordering_key) END,
-        lane = CASE WHEN ordered
-                    THEN outbox.lane_of(outbox.key_hash(e.ordering_key), d.seq) ELSE -1 END,
+        key_hash = outbox.delivery_key(ordered, e.ordering_key),
+        lane = outbox.delivery_lane(ordered, e.ordering_key, d.seq),
         hold = CASE WHEN d.hold IN ('NONE', 'KEY') AND d.state = 'PENDING' THEN 'TIME'
                     WHEN d.hold = 'DEAD' THEN 'NONE' ELSE d.hold END
       FROM outbox.event e

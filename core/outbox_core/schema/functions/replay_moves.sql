@@ -43,10 +43,10 @@ BEGIN
         attempts_base = CASE WHEN job.reset_attempts THEN d.attempts ELSE d.attempts_base END,
         last_error = CASE WHEN job.reset_attempts THEN NULL ELSE d.last_error END,
         key_hash = CASE WHEN (d.lane >= 0) = ordered THEN d.key_hash
-                        WHEN ordered THEN (SELECT outbox.key_hash(e.ordering_key)
+                        WHEN ordered THEN (SELECT outbox.delivery_key(ordered, e.ordering_key)
                                              FROM outbox.event e WHERE e.seq = d.seq) END,
         lane = CASE WHEN (d.lane >= 0) = ordered THEN d.lane
-                    WHEN ordered THEN (SELECT outbox.lane_of(outbox.key_hash(e.ordering_key), e.seq)
+                    WHEN ordered THEN (SELECT outbox.delivery_lane(ordered, e.ordering_key, e.seq)
                                          FROM outbox.event e WHERE e.seq = d.seq)
                     ELSE -1 END
       FROM unnest(starts, ends) AS v (first, last)  -- ascending: so two replays never deadlock
@@ -72,8 +72,8 @@ BEGIN
     INSERT INTO outbox.delivery (relay_id, seq, bytes, key_hash, lane, hold, available_at, age_from,
                                  replay_id)
     SELECT job.relay_id, e.seq, outbox.bytes_of(e.payload, e.headers),
-           CASE WHEN ordered THEN outbox.key_hash(e.ordering_key) END,
-           CASE WHEN ordered THEN outbox.lane_of(outbox.key_hash(e.ordering_key), e.seq) ELSE -1 END,
+           outbox.delivery_key(ordered, e.ordering_key),
+           outbox.delivery_lane(ordered, e.ordering_key, e.seq),
            'TIME', greatest(e.available_at, due),
            CASE WHEN e.available_at = 'infinity' THEN due ELSE greatest(e.available_at, due) END, job.id
       FROM unnest(seqs) AS v (seq) JOIN outbox.event e ON e.seq = v.seq

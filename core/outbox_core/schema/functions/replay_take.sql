@@ -56,7 +56,7 @@ BEGIN
     wait := 0;
     outcome := 'busy';
     SELECT c.* INTO chunk
-      FROM generate_series(0, 63) AS b (band), LATERAL (
+      FROM generate_series(0, outbox.lanes() - 1) AS b (band), LATERAL (
                SELECT coalesce((SELECT l.n + 1 FROM outbox.replay_ledger l
                                  WHERE l.replay_id = replay AND l.band = b.band
                                  ORDER BY l.n DESC LIMIT 1), 0) AS n OFFSET 0) next,

@@ -21,9 +21,8 @@ BEGIN
     END IF;
     WITH fits AS MATERIALIZED (
         SELECT r.id, e.seq, outbox.bytes_of(e.payload, e.headers) AS bytes,
-               CASE r.ordering WHEN 'Key' THEN outbox.key_hash(e.ordering_key) END AS key_hash,
-               CASE r.ordering WHEN 'Key'
-                    THEN outbox.lane_of(outbox.key_hash(e.ordering_key), e.seq) ELSE -1 END AS lane,
+               outbox.delivery_key(r.ordering = 'Key', e.ordering_key) AS key_hash,
+               outbox.delivery_lane(r.ordering = 'Key', e.ordering_key, e.seq) AS lane,
                e.available_at
           FROM outbox.unmatched u JOIN outbox.event e ON e.seq = u.seq
           JOIN outbox.relay r ON r.version > u.version AND r.version <= newest
