@@ -1,48 +1,44 @@
--- What a relay that orders claims next. Called by outbox.claim.
+-- What a relay that orders claims next, in steps. Called by outbox.claim, which calls choose_ordered; the
+-- steps are called by choose_ordered alone, and so are planned as it is (../planner.sql).
 
--- Choose in order: from the caller's own lanes only, in seq order, and nothing whose key has an
--- earlier event that waits. `holder` proves that the lanes are still ours: whoever takes them over
--- locks that row, so either this claim is committed before, or it finds the row gone. FOR KEY SHARE,
--- which leaves the row's lease free to be renewed meanwhile.
-CREATE OR REPLACE FUNCTION outbox.choose_ordered(
-    relay integer, holder bigint, lanes smallint[], row_limit integer, lane_limit integer,
-    floor bigint, suspects boolean, OUT chosen bigint[], OUT line_from bigint
-) LANGUAGE plpgsql
-    SET plan_cache_mode = force_generic_plan
-    SET enable_seqscan = off SET enable_bitmapscan = off
-    SET enable_hashjoin = off SET enable_mergejoin = off AS $$
-DECLARE
-    in_line boolean := EXISTS (SELECT 1 FROM unnest(lanes) AS own (lane), LATERAL (
-                                   SELECT 1 FROM outbox.delivery d
-                                    WHERE d.relay_id = relay AND d.lane = own.lane
-                                      AND d.state = 'PENDING' AND d.hold = 'NONE' AND d.seq > floor
-                                    LIMIT 1) l);
-    behind bigint[];
-    early bigint[];
+-- Is anything in line in these lanes?
+CREATE OR REPLACE FUNCTION outbox.has_line(relay integer, lanes smallint[], floor bigint)
+    RETURNS boolean LANGUAGE plpgsql AS $$
 BEGIN
-    suspects := suspects AND EXISTS (SELECT 1 FROM outbox.delivery d
-                                      WHERE d.relay_id = relay AND d.state = 'PENDING'
-                                        AND d.hold = 'SUSPECT' AND d.available_at <= now()
-                                        AND d.lane = ANY (lanes));
-    IF NOT suspects AND NOT in_line
-       AND NOT EXISTS (SELECT 1 FROM outbox.delivery d
-                        WHERE d.relay_id = relay AND d.state = 'PENDING' AND d.hold = 'TIME'
-                          AND d.available_at <= now() AND d.lane = ANY (lanes)) THEN
-        RETURN;  -- a look that finds nothing writes nothing
-    END IF;
-    -- An event that was inserted before we registered comes before the later ones of its key. Not so
-    -- what waits for others who registered since: we were already offered it.
-    IF EXISTS (SELECT 1 FROM outbox.unmatched u
-                WHERE u.version < (SELECT r.version FROM outbox.relay r WHERE r.id = relay)) THEN
-        PERFORM outbox.route_unmatched(greatest(row_limit, 5000));
-        RETURN;
-    END IF;
-    -- Before anything is chosen: whoever changes a key by hand locks this row too, so that what we
-    -- choose below is in the order that they left.
-    PERFORM 1 FROM outbox.holder h WHERE h.token = holder AND h.expires_at > now() FOR KEY SHARE;
-    IF NOT FOUND THEN
-        RETURN;
-    END IF;
+    RETURN EXISTS (SELECT 1 FROM unnest(lanes) AS own (lane), LATERAL (
+                       SELECT 1 FROM outbox.delivery d
+                        WHERE d.relay_id = relay AND d.lane = own.lane
+                          AND d.state = 'PENDING' AND d.hold = 'NONE' AND d.seq > floor
+                        LIMIT 1) l);
+END $$;
+
+-- Is anything due in these lanes that waited for its time (hold TIME), or that is a suspect (SUSPECT)?
+CREATE OR REPLACE FUNCTION outbox.has_due(relay integer, lanes smallint[], hold outbox.hold)
+    RETURNS boolean LANGUAGE plpgsql AS $$
+BEGIN
+    RETURN EXISTS (SELECT 1 FROM outbox.delivery d
+                    WHERE d.relay_id = relay AND d.state = 'PENDING' AND d.hold = has_due.hold
+                      AND d.hold IN ('TIME', 'SUSPECT')  -- as the index has it
+                      AND d.available_at <= now() AND d.lane = ANY (lanes));
+END $$;
+
+-- Choose, and find out who waits behind an earlier event of its key. One statement, hence one view of
+-- the database. What it looks at, step by step:
+--   ready      is due, in the order of its time; of suspects, only those
+--   front      the first in line of each of their lanes
+--   early      of what is ready, what belongs behind events that are still in line
+--   due        of what is ready, what may be claimed now, within its share of the bytes
+--   line       the rest of the claim, from the lines of all lanes
+--   candidate  both, cut off where the claim has its bytes
+--   barrier    per key, the first that waits and is not among them
+--   judged     each candidate: does it wait for a barrier?
+--   ranked     each of those who wait and of those who do not, in order
+CREATE OR REPLACE FUNCTION outbox.judge_in_order(
+    relay integer, lanes smallint[], row_limit integer, lane_limit integer, floor bigint,
+    suspects boolean, in_line boolean,
+    OUT chosen bigint[], OUT behind bigint[], OUT early bigint[], OUT line_from bigint
+) LANGUAGE plpgsql AS $$
+BEGIN
     WITH ready AS MATERIALIZED (
         SELECT d.seq, d.lane, d.key_hash, d.crashes, d.bytes
           FROM outbox.delivery d
@@ -52,7 +48,7 @@ BEGIN
            AND d.available_at <= now() AND d.lane = ANY (lanes)
          ORDER BY d.available_at, d.seq
          LIMIT CASE WHEN in_line AND NOT suspects THEN outbox.due_share(row_limit) ELSE row_limit END
-    ), front AS MATERIALIZED (  -- the first in line of each of their lanes
+    ), front AS MATERIALIZED (
         SELECT l.lane, f.seq FROM (SELECT DISTINCT r.lane FROM ready r WHERE NOT suspects) l,
             LATERAL (SELECT d.seq FROM outbox.delivery d
                       WHERE d.relay_id = relay AND d.lane = l.lane
@@ -82,7 +78,7 @@ BEGIN
             SELECT c.*, sum(c.bytes) OVER (ORDER BY c.seq ROWS UNBOUNDED PRECEDING) - c.bytes AS before
               FROM (SELECT * FROM due UNION ALL SELECT * FROM line) c) b
          WHERE b.before < outbox.bytes_per_claim()
-    ), barrier AS MATERIALIZED (  -- per key, the first that waits and is not among the candidates
+    ), barrier AS MATERIALIZED (
         SELECT k.key_hash, w.seq
           FROM (SELECT DISTINCT c.key_hash FROM candidate c
                  WHERE c.key_hash IS NOT NULL
@@ -117,6 +113,44 @@ BEGIN
      -- again, in the same view of the database in which the candidates were found
      WHERE NOT EXISTS (SELECT 1 FROM outbox.unmatched u
                         WHERE u.version < (SELECT r.version FROM outbox.relay r WHERE r.id = relay));
+END $$;
+
+-- Choose in order: from the caller's own lanes only, in seq order, and nothing whose key has an
+-- earlier event that waits. `holder` proves that the lanes are still ours: whoever takes them over
+-- locks that row, so either this claim is committed before, or it finds the row gone. FOR KEY SHARE,
+-- which leaves the row's lease free to be renewed meanwhile.
+CREATE OR REPLACE FUNCTION outbox.choose_ordered(
+    relay integer, holder bigint, lanes smallint[], row_limit integer, lane_limit integer,
+    floor bigint, suspects boolean, OUT chosen bigint[], OUT line_from bigint
+) LANGUAGE plpgsql
+    SET plan_cache_mode = force_generic_plan
+    SET enable_seqscan = off SET enable_bitmapscan = off
+    SET enable_hashjoin = off SET enable_mergejoin = off AS $$
+DECLARE
+    in_line boolean := outbox.has_line(relay, lanes, floor);
+    behind bigint[];
+    early bigint[];
+BEGIN
+    suspects := suspects AND outbox.has_due(relay, lanes, 'SUSPECT');
+    IF NOT suspects AND NOT in_line AND NOT outbox.has_due(relay, lanes, 'TIME') THEN
+        RETURN;  -- a claim that finds nothing writes nothing
+    END IF;
+    -- An event that was inserted before we registered comes before the later ones of its key. Not so
+    -- what waits for others who registered since: we were already offered it.
+    IF EXISTS (SELECT 1 FROM outbox.unmatched u
+                WHERE u.version < (SELECT r.version FROM outbox.relay r WHERE r.id = relay)) THEN
+        PERFORM outbox.route_unmatched(greatest(row_limit, 5000));
+        RETURN;
+    END IF;
+    -- Before anything is chosen: whoever changes a key by hand locks this row too, so that what we
+    -- choose below is in the order that they left.
+    PERFORM 1 FROM outbox.holder h WHERE h.token = holder AND h.expires_at > now() FOR KEY SHARE;
+    IF NOT FOUND THEN
+        RETURN;
+    END IF;
+    SELECT j.chosen, j.behind, j.early, j.line_from INTO chosen, behind, early, line_from
+      FROM outbox.judge_in_order(
+               relay, lanes, row_limit, lane_limit, floor, suspects, in_line) j;
     IF behind IS NOT NULL THEN  -- out of the line, so that nobody steps over them again and again
         UPDATE outbox.delivery d SET hold = 'KEY'
          WHERE d.relay_id = relay AND d.seq = ANY (behind) AND d.state::text = 'PENDING'
