@@ -1,4 +1,5 @@
--- What a bulk replay does to deliveries. Called by outbox.replay_take, chunk by chunk.
+-- What a replay does to deliveries. Called by outbox.replay_take, chunk by chunk, and for one event by
+-- hand.
 
 -- {"Claimed": 1} and {"Claimed": 2, "Dead": 1} are {"Claimed": 3, "Dead": 1}.
 CREATE OR REPLACE FUNCTION outbox.add_counts(these jsonb, those jsonb) RETURNS jsonb
@@ -54,6 +55,23 @@ BEGIN
        AND d.state = ANY (job.states);
     GET DIAGNOSTICS moved = ROW_COUNT;
     RETURN moved;
+END $$;
+
+-- One event by hand: a replay that nobody planned. Returns its seq, or nothing if it is in another state.
+CREATE OR REPLACE FUNCTION outbox.replay_one(
+    relay integer, seq bigint, replay text, reset_attempts boolean
+) RETURNS SETOF bigint LANGUAGE plpgsql AS $$
+DECLARE
+    ordered boolean := (SELECT r.ordering = 'Key' FROM outbox.relay r WHERE r.id = relay);
+    job outbox.replay;
+BEGIN
+    job.id := replay;
+    job.relay_id := relay;
+    job.states := '{PUBLISHED, DEAD}';
+    job.reset_attempts := reset_attempts;
+    IF outbox.requeue(job, ordered, ARRAY[seq], now()) = 1 THEN
+        RETURN NEXT seq;
+    END IF;
 END $$;
 
 -- Events that the relay never had get their first delivery. Whoever routes those that nobody wanted
