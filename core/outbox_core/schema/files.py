@@ -6,7 +6,7 @@ Read by `store.migrate`, which applies them, and by `store.doctor`, which compar
 migrations/NNNN_name.sql
     Tables, types, indexes, views, and who may use them. Each is applied once, in order, and never
     edited after a release.
-functions/*.sql, grants.sql, triggers.sql
+functions/*.sql, planner.sql, grants.sql, triggers.sql
     The code, as it is today. Applied again, after the migrations, whenever its text changed.
     Functions apart from triggers, because to replace a function locks no table, and to replace a
     trigger holds up everybody who writes to its table.
@@ -83,7 +83,8 @@ def migrations() -> list[Migration]:
 
 def code() -> list[Code]:
     """The parts, in the order in which they are applied."""
-    functions = [*sql_files(FOLDER / "functions"), FOLDER / "grants.sql"]
+    after = [FOLDER / "planner.sql", FOLDER / "grants.sql"]
+    functions = [*sql_files(FOLDER / "functions"), *after]
     return [
         Code("functions", "\n".join(f"-- {f.name}\n{f.read_text()}" for f in functions)),
         Code("triggers", (FOLDER / "triggers.sql").read_text()),

@@ -8,9 +8,8 @@
 CREATE OR REPLACE FUNCTION outbox.choose(
     relay integer, row_limit integer, floor bigint, suspects boolean,
     OUT chosen bigint[], OUT line_from bigint
-) LANGUAGE plpgsql
-    SET plan_cache_mode = force_generic_plan
-    SET enable_seqscan = off SET enable_bitmapscan = off SET enable_sort = off AS $$
+) LANGUAGE plpgsql  -- planned by index, and never sorted: ../planner.sql
+    AS $$
 DECLARE
     share CONSTANT integer := outbox.due_share(outbox.bytes_per_claim());
     due bigint[];

@@ -122,10 +122,8 @@ END $$;
 CREATE OR REPLACE FUNCTION outbox.choose_ordered(
     relay integer, holder bigint, lanes smallint[], row_limit integer, lane_limit integer,
     floor bigint, suspects boolean, OUT chosen bigint[], OUT line_from bigint
-) LANGUAGE plpgsql
-    SET plan_cache_mode = force_generic_plan
-    SET enable_seqscan = off SET enable_bitmapscan = off
-    SET enable_hashjoin = off SET enable_mergejoin = off AS $$
+) LANGUAGE plpgsql  -- planned in loops: ../planner.sql
+    AS $$
 DECLARE
     in_line boolean := outbox.has_line(relay, lanes, floor);
     behind bigint[];

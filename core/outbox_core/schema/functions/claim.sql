@@ -31,10 +31,8 @@ CREATE OR REPLACE FUNCTION outbox.claim(
     relay integer, name text, owner text, fence bigint, row_limit integer, lease interval, floor bigint,
     server timestamptz, suspects boolean, durable boolean, holder bigint DEFAULT NULL,
     lanes smallint[] DEFAULT NULL, lane_limit integer DEFAULT NULL
-) RETURNS SETOF outbox.claimed LANGUAGE plpgsql
-    SET plan_cache_mode = force_generic_plan
-    SET enable_seqscan = off SET enable_bitmapscan = off
-    SET enable_hashjoin = off SET enable_mergejoin = off AS $$
+) RETURNS SETOF outbox.claimed LANGUAGE plpgsql  -- planned in loops: ../planner.sql
+    AS $$
 DECLARE
     chosen bigint[];
     line_from bigint;

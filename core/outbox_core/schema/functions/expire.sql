@@ -7,10 +7,8 @@
 CREATE OR REPLACE FUNCTION outbox.expire(
     relay integer, name text, owner text, lanes smallint[], row_limit integer, floor bigint,
     max_age interval, block boolean
-) RETURNS TABLE (seq bigint, event_id text) LANGUAGE plpgsql
-    SET plan_cache_mode = force_generic_plan
-    SET enable_seqscan = off SET enable_bitmapscan = off
-    SET enable_hashjoin = off SET enable_mergejoin = off AS $$
+) RETURNS TABLE (seq bigint, event_id text) LANGUAGE plpgsql  -- planned in loops: ../planner.sql
+    AS $$
 #variable_conflict use_column
 DECLARE
     old bigint[];

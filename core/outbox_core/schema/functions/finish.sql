@@ -7,10 +7,8 @@
 -- `state = 'CLAIMED'`: the index of claimed rows would win the plan.)
 CREATE OR REPLACE FUNCTION outbox.finish_published(
     relay integer, fence bigint, seqs bigint[], results text[]
-) RETURNS SETOF bigint LANGUAGE plpgsql
-    SET plan_cache_mode = force_generic_plan
-    SET enable_seqscan = off SET enable_bitmapscan = off
-    SET enable_nestloop = off SET enable_mergejoin = off AS $$
+) RETURNS SETOF bigint LANGUAGE plpgsql  -- planned by hash: ../planner.sql
+    AS $$
 DECLARE
     done integer;
 BEGIN
@@ -38,10 +36,8 @@ CREATE OR REPLACE FUNCTION outbox.finish_failed(
     refunds boolean[],          -- it was no attempt of its own: the budget is not touched
     crashed boolean[],          -- its lease ran out
     errors text[]               -- {"class", "code", "text"} or null to keep the last one
-) RETURNS SETOF bigint LANGUAGE plpgsql
-    SET plan_cache_mode = force_generic_plan
-    SET enable_seqscan = off SET enable_bitmapscan = off
-    SET enable_nestloop = off SET enable_mergejoin = off AS $$
+) RETURNS SETOF bigint LANGUAGE plpgsql  -- planned by hash: ../planner.sql
+    AS $$
 DECLARE
     done bigint[];
 BEGIN

@@ -5,10 +5,8 @@
 -- each; the next ones follow when these are finished. Called whenever something may have freed them.
 -- Only a hint: a claim asks again who waits for whom. A suspect is one again.
 CREATE OR REPLACE FUNCTION outbox.release_keys(relay integer, keys bigint[], row_limit integer DEFAULT 1000)
-    RETURNS integer LANGUAGE plpgsql
-    SET plan_cache_mode = force_generic_plan
-    SET enable_seqscan = off SET enable_bitmapscan = off SET enable_nestloop = on
-    SET enable_hashjoin = off SET enable_mergejoin = off AS $$
+    RETURNS integer LANGUAGE plpgsql  -- planned in loops: ../planner.sql
+    AS $$
 DECLARE
     freed bigint[];
     moved integer;
@@ -36,9 +34,8 @@ END $$;
 
 -- What stood in the way of its key may do so no longer.
 CREATE OR REPLACE FUNCTION outbox.release_behind(relay integer, seqs bigint[]) RETURNS void
-    LANGUAGE plpgsql
-    SET plan_cache_mode = force_generic_plan
-    SET enable_seqscan = off SET enable_bitmapscan = off AS $$
+    LANGUAGE plpgsql  -- planned by index: ../planner.sql
+    AS $$
 BEGIN
     PERFORM outbox.release_keys(relay, ARRAY(
         SELECT DISTINCT d.key_hash FROM outbox.delivery d
@@ -48,10 +45,8 @@ END $$;
 -- In case nobody noticed that a key was freed: the next so many keys that have waiting events, those
 -- in `lanes` only. Returns the last of them, to go on from; NULL after the last one.
 CREATE OR REPLACE FUNCTION outbox.sweep_keys(relay integer, lanes smallint[], after bigint, key_limit integer)
-    RETURNS bigint LANGUAGE plpgsql
-    SET plan_cache_mode = force_generic_plan
-    SET enable_seqscan = off SET enable_bitmapscan = off
-    SET enable_hashjoin = off SET enable_mergejoin = off AS $$
+    RETURNS bigint LANGUAGE plpgsql  -- planned in loops: ../planner.sql
+    AS $$
 DECLARE
     keys bigint[];
 BEGIN

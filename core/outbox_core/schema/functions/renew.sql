@@ -2,9 +2,8 @@
 
 -- The claims of `fence` are ours for longer. Returns how many still were.
 CREATE OR REPLACE FUNCTION outbox.renew(relay integer, fence bigint, seqs bigint[], lease interval)
-    RETURNS integer LANGUAGE plpgsql
-    SET plan_cache_mode = force_generic_plan
-    SET enable_seqscan = off SET enable_bitmapscan = off AS $$
+    RETURNS integer LANGUAGE plpgsql  -- planned by index: ../planner.sql
+    AS $$
 DECLARE
     done integer;
 BEGIN

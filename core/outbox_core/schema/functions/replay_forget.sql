@@ -4,7 +4,7 @@
 -- delete. By replay, because of those there are few, and of chunks there may be many.
 CREATE OR REPLACE FUNCTION outbox.forget_plans(row_limit integer) RETURNS integer
     LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp
-    SET enable_seqscan = off SET enable_bitmapscan = off AS $$
+    AS $$  -- planned by index, for each call: ../planner.sql
 DECLARE
     gone integer;
 BEGIN

@@ -15,10 +15,8 @@ CREATE OR REPLACE FUNCTION outbox.add_counts(these jsonb, those jsonb) RETURNS j
 -- the relays' watermark. The relay's ordering may have changed since, so lane and key are those of
 -- today; the event is looked at only where they are not. Whoever is on its way is left alone.
 CREATE OR REPLACE FUNCTION outbox.requeue(job outbox.replay, ordered boolean, seqs bigint[], due timestamptz)
-    RETURNS integer LANGUAGE plpgsql
-    SET plan_cache_mode = force_generic_plan
-    SET enable_seqscan = off SET enable_bitmapscan = off
-    SET enable_hashjoin = off SET enable_mergejoin = off SET jit = off AS $$
+    RETURNS integer LANGUAGE plpgsql  -- planned in loops, without JIT: ../planner.sql
+    AS $$
 DECLARE
     starts bigint[] := seqs;
     ends bigint[] := seqs;
@@ -78,10 +76,8 @@ END $$;
 -- holds them while it does: so they are held here first, and neither waits for the other. They stay
 -- where they are: another relay that registered since may not have been offered them yet.
 CREATE OR REPLACE FUNCTION outbox.backfill(job outbox.replay, ordered boolean, seqs bigint[], due timestamptz)
-    RETURNS integer LANGUAGE plpgsql
-    SET plan_cache_mode = force_generic_plan
-    SET enable_seqscan = off SET enable_bitmapscan = off
-    SET enable_hashjoin = off SET enable_mergejoin = off SET jit = off AS $$
+    RETURNS integer LANGUAGE plpgsql  -- planned in loops, without JIT: ../planner.sql
+    AS $$
 DECLARE
     given integer;
 BEGIN

@@ -78,11 +78,9 @@ CREATE OR REPLACE FUNCTION outbox.replay_take(
     replay text, worker text,
     OUT outcome text, OUT replayed integer, OUT skipped jsonb, OUT wait double precision,
     OUT band smallint, OUT n integer
-) LANGUAGE plpgsql
-    SET plan_cache_mode = force_generic_plan
-    SET enable_seqscan = off SET enable_bitmapscan = off
-    SET enable_hashjoin = off SET enable_mergejoin = off SET jit = off
-    SET lock_timeout = '5s' AS $$
+) LANGUAGE plpgsql  -- planned in loops, without JIT: ../planner.sql
+    SET lock_timeout = '5s'
+    AS $$
 DECLARE
     job outbox.replay;
     chunk outbox.replay_chunk;

@@ -54,7 +54,7 @@ END $$;
 CREATE OR REPLACE FUNCTION outbox.drop_waiting(
     relay integer, row_limit integer, INOUT lane smallint, INOUT seq bigint, OUT dropped integer
 ) LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp
-    SET enable_seqscan = off SET enable_bitmapscan = off AS $$
+    AS $$  -- planned by index, for each call: ../planner.sql
 #variable_conflict use_column
 DECLARE
     found record;

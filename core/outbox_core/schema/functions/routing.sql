@@ -4,10 +4,8 @@
 -- at; run it until that is less than the limit. By address, and without a look at deliveries: those
 -- are keyed by relay, and to ask whether any relay has an event would walk over all of them.
 CREATE OR REPLACE FUNCTION outbox.route_unmatched(row_limit integer DEFAULT 1000) RETURNS integer
-    LANGUAGE plpgsql
-    SET plan_cache_mode = force_generic_plan
-    SET enable_seqscan = off SET enable_bitmapscan = off
-    SET enable_hashjoin = off SET enable_mergejoin = off AS $$
+    LANGUAGE plpgsql  -- planned in loops: ../planner.sql
+    AS $$
 DECLARE
     newest bigint := (SELECT max(version) FROM outbox.relay);
     asked tid[];
