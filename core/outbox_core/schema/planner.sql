@@ -9,7 +9,7 @@
 DO $$
 DECLARE
     f record;
-    -- Never the whole table: what is looked for has an index.
+    -- Never the whole table: what is wanted has an index.
     each_call CONSTANT text := 'SET enable_seqscan = off SET enable_bitmapscan = off';
     -- And planned once per connection: to plan costs more than to claim.
     by_index CONSTANT text := each_call || ' SET plan_cache_mode = force_generic_plan';

@@ -15,7 +15,7 @@ CREATE OR REPLACE FUNCTION outbox.is_headers(headers jsonb) RETURNS boolean
                         ELSE true END)
         ELSE false END $$;
 
--- In the trigger and not in CHECKs, because PostgreSQL parses every CHECK anew for every INSERT
+-- In the trigger and not in CHECKs, because PostgreSQL parses every CHECK again for every INSERT
 -- statement: that cost a producer more than storing the row.
 CREATE OR REPLACE FUNCTION outbox.event_is_refused(rule text, hint text) RETURNS void LANGUAGE plpgsql AS $$
 BEGIN

@@ -82,8 +82,8 @@ BEGIN
         SELECT k.key_hash, w.seq
           FROM (SELECT DISTINCT c.key_hash FROM candidate c
                  WHERE c.key_hash IS NOT NULL
-                   -- asked once, and in this view of the database: an event that comes back while
-                   -- we look is either seen here, or its later ones were in flight before
+                   -- checked once, and in this view of the database: an event that comes back
+                   -- meanwhile is either seen here, or its later ones were in flight before
                    AND EXISTS (SELECT 1 FROM outbox.delivery o WHERE o.relay_id = relay
                                   AND o.hold <> 'NONE' AND o.key_hash IS NOT NULL)) k,
                LATERAL (SELECT h.seq FROM outbox.delivery h
@@ -116,9 +116,9 @@ BEGIN
 END $$;
 
 -- Choose in order: from the caller's own lanes only, in seq order, and nothing whose key has an
--- earlier event that waits. `holder` proves that the lanes are still ours: whoever takes them over
--- locks that row, so either this claim is committed before, or it finds the row gone. FOR KEY SHARE,
--- which leaves the row's lease free to be renewed meanwhile.
+-- earlier event that waits. `holder` proves that the lanes are still ours: a process that takes
+-- them over locks that row, so either this claim is committed before, or it finds the row gone. FOR KEY
+-- SHARE, which leaves the row's lease free to be renewed meanwhile.
 CREATE OR REPLACE FUNCTION outbox.choose_ordered(
     relay integer, holder bigint, lanes smallint[], row_limit integer, lane_limit integer,
     floor bigint, suspects boolean, OUT chosen bigint[], OUT line_from bigint
@@ -140,7 +140,7 @@ BEGIN
         PERFORM outbox.route_unmatched(greatest(row_limit, 5000));
         RETURN;
     END IF;
-    -- Before anything is chosen: whoever changes a key by hand locks this row too, so that what we
+    -- Before anything is chosen: a person who changes a key by hand locks this row too, so that what we
     -- choose below is in the order that they left.
     PERFORM 1 FROM outbox.holder h WHERE h.token = holder AND h.expires_at > now() FOR KEY SHARE;
     IF NOT FOUND THEN

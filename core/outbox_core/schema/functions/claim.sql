@@ -23,10 +23,10 @@ CREATE OR REPLACE FUNCTION outbox.due_share(whole integer) RETURNS integer
 -- Who is in line is due, whatever its available_at says: that is when its producer's transaction
 -- began, which may be after ours did, or the clock was set back. Left out, it would be overtaken by
 -- the next of its key. `least`, so that nothing is ever claimed before its available_at.
--- `name` is whom we mean by `relay`: in a database that was restored the id may be another relay's.
+-- `name` is the relay that we mean by `relay`: in a database that was restored the id may be another relay's.
 -- `floor` holds for one server, which `server` names by its start: on any other, after a failover or
 -- a restore, seqs below it may be given out again.
--- A traceparent is a line of 55 characters; whatever else is in that place is not carried.
+-- A traceparent is a line of 55 characters; anything else in that place is not carried.
 CREATE OR REPLACE FUNCTION outbox.claim(
     relay integer, name text, owner text, fence bigint, row_limit integer, lease interval, floor bigint,
     server timestamptz, suspects boolean, durable boolean, holder bigint DEFAULT NULL,

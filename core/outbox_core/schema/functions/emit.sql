@@ -1,4 +1,4 @@
--- emit: the call by which producers add an event to their transaction. All else is done by the triggers
+-- emit: the call by which producers add an event to their transaction. The rest is done by the triggers
 -- of outbox.event, which also serve a plain INSERT.
 
 -- With its owner's rights, because producers may not read events. emit() itself has its caller's:

@@ -1,7 +1,7 @@
 -- Expiry: what became too old. Called by relays whose retry policy has a maxAge.
 
 -- Too old to be published: what is next in line and older than max_age becomes DEAD. What a person
--- brought back, or told when to go out, is as old as that decision: else yesterday's events would
+-- brought back, or gave a time, is as old as that decision: otherwise yesterday's events would
 -- be buried in the moment in which they are replayed. It goes through CLAIMED as the lifecycle asks,
 -- in this transaction, and no attempt is counted.
 CREATE OR REPLACE FUNCTION outbox.expire(

@@ -37,7 +37,7 @@ BEGIN
         SELECT e.seq, (SELECT coalesce(max(r.version), 0) FROM outbox.relay r)
           FROM arrived e
          WHERE e.event_type <> 'outbox.sentinel'
-           -- looked at once, not per event: where a relay wants everything there is no more to do
+           -- checked once, not per event: where a relay wants everything there is no more to do
            AND NOT (SELECT coalesce(bool_or(r.patterns IS NULL AND r.tenants IS NULL), false)
                       FROM outbox.relay r WHERE r.active)
            AND NOT EXISTS (SELECT 1 FROM outbox.relay r

@@ -1,4 +1,4 @@
--- The end of a claim: published, or not. Called by relays, and by whoever takes back what another had.
+-- The end of a claim: published, or not. Called by relays, also for claims of one that died.
 
 -- Published. Fenced by the claim's token: what was lost to another relay meanwhile is not touched
 -- but returned. By key, because a renewal may move the row at this very moment: by its address it
@@ -34,7 +34,7 @@ CREATE OR REPLACE FUNCTION outbox.finish_failed(
     relay integer, seqs bigint[], fences bigint[], states text[], holds text[],
     delays double precision[],  -- seconds from now until it is due
     refunds boolean[],          -- it was no attempt of its own: the budget is not touched
-    crashed boolean[],          -- its lease ran out
+    crashed boolean[],          -- its lease expired
     errors text[]               -- {"class", "code", "text"} or null to keep the last one
 ) RETURNS SETOF bigint LANGUAGE plpgsql  -- planned by hash: ../planner.sql
     AS $$

@@ -11,7 +11,7 @@ COMMENT ON FUNCTION outbox.slot_of IS
     'The lock that an ordering key takes. Bulk inserts that ORDER BY it cannot deadlock each other.';
 
 -- How many lanes an ordered relay has, and bands a bulk replay: more processes than a database can feed,
--- and few enough to look into each. A power of two. As LANES in store/lanes.py, and in the CHECK of
+-- and few enough to check each. A power of two. As LANES in store/lanes.py, and in the CHECK of
 -- outbox.lane; a test compares them.
 CREATE OR REPLACE FUNCTION outbox.lanes() RETURNS integer
     LANGUAGE sql IMMUTABLE PARALLEL SAFE AS $$ SELECT 64 $$;

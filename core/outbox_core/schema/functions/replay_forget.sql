@@ -2,9 +2,10 @@
 
 -- So many chunks of plans that are over go; how many did. With its owner's rights: nobody else may
 -- delete. By replay, because of those there are few, and of chunks there may be many.
+-- Planned by index, for each call: ../planner.sql.
 CREATE OR REPLACE FUNCTION outbox.forget_plans(row_limit integer) RETURNS integer
     LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp
-    AS $$  -- planned by index, for each call: ../planner.sql
+    AS $$
 DECLARE
     gone integer;
 BEGIN

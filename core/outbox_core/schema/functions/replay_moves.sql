@@ -13,7 +13,7 @@ CREATE OR REPLACE FUNCTION outbox.add_counts(these jsonb, those jsonb) RETURNS j
 
 -- What is DEAD or PUBLISHED waits again, and is due. hold = TIME and not NONE: its seq lies below
 -- the relays' watermark. The relay's ordering may have changed since, so lane and key are those of
--- today; the event is looked at only where they are not. Whoever is on its way is left alone.
+-- today; the event is read only where they are not. What is on its way is left alone.
 CREATE OR REPLACE FUNCTION outbox.requeue(job outbox.replay, ordered boolean, seqs bigint[], due timestamptz)
     RETURNS integer LANGUAGE plpgsql  -- planned in loops, without JIT: ../planner.sql
     AS $$
@@ -72,8 +72,8 @@ BEGIN
     END IF;
 END $$;
 
--- Events that the relay never had get their first delivery. Whoever routes those that nobody wanted
--- holds them while it does: so they are held here first, and neither waits for the other. They stay
+-- Events that the relay never had get their first delivery. Routing of those that nobody wanted locks
+-- them while it runs: so they are locked here first, and neither waits for the other. They stay
 -- where they are: another relay that registered since may not have been offered them yet.
 CREATE OR REPLACE FUNCTION outbox.backfill(job outbox.replay, ordered boolean, seqs bigint[], due timestamptz)
     RETURNS integer LANGUAGE plpgsql  -- planned in loops, without JIT: ../planner.sql

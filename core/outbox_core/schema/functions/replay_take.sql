@@ -1,9 +1,9 @@
--- The step of a bulk replay: one chunk, one transaction. Called by whoever works on a replay, who calls
--- replay_take; the functions before it are its steps, and are planned as it is (../planner.sql).
+-- The step of a bulk replay: one chunk, one transaction. Called by the tasks of a replay: replay_take. The
+-- functions before it are its steps, and are planned as it is (../planner.sql).
 
 -- Seconds until a chunk may be taken, for the sake of the pace; 0 or less: now. At a pace that one can
 -- keep alone, one takes at a time: otherwise all that wait for next_at would take a chunk each at that
--- moment, and live traffic would feel it. So whoever is let through holds the replay's row.
+-- moment, and live traffic would feel it. So the one that is let through locks the replay's row.
 CREATE OR REPLACE FUNCTION outbox.replay_wait(job outbox.replay) RETURNS double precision
     LANGUAGE plpgsql AS $$
 DECLARE
@@ -39,7 +39,7 @@ BEGIN
     IF NOT FOUND THEN
         RETURN NULL;
     END IF;
-    -- Again, now that it is ours: somebody may have done it since we looked.
+    -- Again, now that it is ours: somebody may have done it meanwhile.
     IF EXISTS (SELECT 1 FROM outbox.replay_ledger l
                 WHERE l.replay_id = job.id AND l.band = chunk.band AND l.n = chunk.n) THEN
         RETURN NULL;
@@ -60,7 +60,7 @@ CREATE OR REPLACE FUNCTION outbox.replay_skipped(job outbox.replay, seqs bigint[
     LANGUAGE plpgsql AS $$
 BEGIN
     RETURN (SELECT jsonb_object_agg(s.instead, s.n) FROM (
-        -- what reached a state that we bring back since we looked was on its way there
+        -- what has reached a state that we bring back only now was on its way there
         SELECT CASE WHEN d.state = ANY (job.states) THEN 'Claimed'
                     ELSE initcap(d.state::text) END AS instead, count(*) AS n
           FROM unnest(seqs) AS v (seq)

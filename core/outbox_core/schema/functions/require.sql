@@ -1,6 +1,6 @@
 -- Requirements: what an installation may require of its producers. A requirement is a constraint: it
 -- costs nothing while it is off, and old events stay as they are. It needs the table for a moment, and
--- every producer queues up behind whoever waits for that. Called by the schema's owner.
+-- every producer queues up behind a session that waits for that. Called by the schema's owner.
 
 CREATE OR REPLACE FUNCTION outbox.require(what text, required boolean DEFAULT true) RETURNS void
     LANGUAGE plpgsql SET lock_timeout = '2s' AS $$

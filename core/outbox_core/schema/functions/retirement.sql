@@ -1,9 +1,9 @@
 -- Retirement: the one way in which a relay ends for good, and what waits for it with it. Its row
--- stays, under another name, because its deliveries tell what it published and what died. Whoever
+-- stays, under another name, because its deliveries show what it published and what died. What
 -- registers under the old name later is another relay, with an id of its own: so a process of the
 -- old one that was forgotten somewhere cannot touch the new one's events.
 
--- Who is still at work for the relay: whoever has claims, or lanes, whose lease is not over.
+-- Who is still at work for the relay: all who have claims, or lanes, whose lease has not expired.
 CREATE OR REPLACE FUNCTION outbox.at_work(relay integer) RETURNS text[]
     LANGUAGE sql STABLE SET enable_seqscan = off AS $$
     SELECT array_agg(DISTINCT w.owner ORDER BY w.owner) FROM (
@@ -14,7 +14,7 @@ CREATE OR REPLACE FUNCTION outbox.at_work(relay integer) RETURNS text[]
          WHERE h.relay_id = relay AND h.expires_at > now()) w $$;
 
 -- From its commit on no event gets a delivery for the relay, but for those of transactions that
--- began before. Under the lock of registrations, so that nobody registers it anew in between.
+-- began before. Under the lock of registrations, so that nobody registers it again in between.
 CREATE OR REPLACE FUNCTION outbox.retire_relay(relay text, actor text, reason text) RETURNS integer
     LANGUAGE plpgsql AS $$
 #variable_conflict use_column
@@ -51,10 +51,11 @@ END $$;
 -- What waits for a relay that is retired goes, so many at a time; by the indexes of what waits, so
 -- that the millions that were published are not walked over, and onwards from where the last call
 -- ended, so that neither are those just deleted. With its owner's rights: nobody else may delete.
+-- Planned by index, for each call: ../planner.sql.
 CREATE OR REPLACE FUNCTION outbox.drop_waiting(
     relay integer, row_limit integer, INOUT lane smallint, INOUT seq bigint, OUT dropped integer
 ) LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp
-    AS $$  -- planned by index, for each call: ../planner.sql
+    AS $$
 #variable_conflict use_column
 DECLARE
     found record;

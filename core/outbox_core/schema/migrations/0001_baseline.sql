@@ -39,7 +39,7 @@ CREATE TABLE outbox.event (
     metadata        jsonb,
     payload         bytea       NOT NULL,
     CONSTRAINT event_id_is_unique UNIQUE (event_id)
-);  -- what else must hold is checked by event_arrives(), for the fields that are set
+);  -- all other rules are checked by event_arrives(), for the fields that are set
 
 COMMENT ON TABLE outbox.event IS
     'One row per event, immutable. INSERT here, or call outbox.emit(), inside the business transaction.';
@@ -98,14 +98,14 @@ CREATE TABLE outbox.delivery (
     state                 outbox.state NOT NULL DEFAULT 'PENDING',
     hold                  outbox.hold  NOT NULL DEFAULT 'NONE',
     lane                  smallint     NOT NULL DEFAULT -1,  -- -1 where the relay does not order
-    crashes               smallint     NOT NULL DEFAULT 0,   -- leases that ran out in a row
+    crashes               smallint     NOT NULL DEFAULT 0,   -- leases that expired in a row
     bytes                 integer      NOT NULL DEFAULT 0,   -- of payload and headers: a claim is bounded
     claimed_by            text,
     result                text,        -- the broker's answer, e.g. orders[3]@1042
     last_error            jsonb,       -- {"class", "code", "text", "at"}
     replay_id             text,        -- what brought it back last
     PRIMARY KEY (relay_id, seq),
-    -- Few and short: an insert parses each of them anew.
+    -- Few and short: an insert parses each of them again.
     CONSTRAINT claim_fields_iff_claimed CHECK (
         num_nulls(claimed_at, claimed_by, claim_token, lease_until)
         = CASE state WHEN 'CLAIMED' THEN 0 ELSE 4 END),
@@ -129,7 +129,7 @@ CREATE INDEX delivery_published ON outbox.delivery USING brin (published_at)
     WITH (pages_per_range = 32);
 
 -- Events that no relay wanted when they were inserted. `version` is the newest registration that
--- the inserting transaction saw: whoever registered after it has not been asked yet.
+-- the inserting transaction saw: relays that registered after it have not been asked yet.
 CREATE TABLE outbox.unmatched (seq bigint PRIMARY KEY, version bigint NOT NULL);
 CREATE INDEX unmatched_version ON outbox.unmatched (version, seq);
 
@@ -180,8 +180,8 @@ CREATE TYPE outbox.claimed AS (
 
 -- Bulk replays: what was asked for, the plan, the ledger.
 --
--- The plan is exact: it lists the events, in chunks, as one snapshot had them. Whoever works on a
--- replay takes chunk after chunk; one chunk is one transaction, which moves its deliveries and
+-- The plan is exact: it lists the events, in chunks, as one snapshot had them. The tasks of a
+-- replay take chunk after chunk; one chunk is one transaction, which moves its deliveries and
 -- writes its row of the ledger, or does nothing. So a lost or repeated task, a twin of it, or a
 -- second driver changes nothing: the ledger has each chunk once.
 --
