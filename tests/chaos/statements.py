@@ -305,7 +305,7 @@ PERSONS = [
         ("retry", r"^UPDATE outbox\.delivery d SET available_at"),
         ("claim", r"^UPDATE outbox\.delivery d SET state = 'CLAIMED'"),
         ("declare dead", r"^UPDATE outbox\.delivery d SET state = 'DEAD'"),
-        ("replay", r"^UPDATE outbox\.delivery d SET state = 'PENDING'"),
+        ("replay", "replay_one"),
         ("release", "release_behind"),
         ("audit", r"^INSERT INTO outbox\.audit \(actor, action, relay, event_id"),
     ),

@@ -413,7 +413,7 @@ def test_inspection_says_when_there_is_no_schema(
 
 def test_migrate_says_what_it_did(empty_database: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["migrate", "--dsn", empty_database]) == 0
-    assert "applied 0001_tables" in capsys.readouterr().out
+    assert "applied 0001_baseline" in capsys.readouterr().out
     assert main(["migrate", "--dsn", empty_database]) == 0
     assert "nothing to do (version " in capsys.readouterr().out
     assert main(["list", "--dsn", empty_database]) == 0

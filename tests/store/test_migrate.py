@@ -3,6 +3,7 @@
 import re
 import threading
 import time
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
 
@@ -19,17 +20,10 @@ from outbox_core.errors import (
     StoreError,
     StoreUnavailable,
 )
+from outbox_core.schema.files import KNOWN, Migration, code, migrations
+from outbox_core.store import migrate as migrate_module
 from outbox_core.store.connection import connect
-from outbox_core.store.migrate import (
-    BOOK,
-    KNOWN,
-    LOCK,
-    LOCK_TIMEOUT,
-    Migration,
-    migrate,
-    migrations,
-    require_current,
-)
+from outbox_core.store.migrate import BOOK, LOCK, LOCK_TIMEOUT, migrate, require_current
 from services import Postgres, scratch, wait_until
 
 pytestmark = pytest.mark.pg
@@ -51,13 +45,29 @@ def test_ek_21_an_empty_database_gets_the_schema_and_a_second_run_changes_nothin
 ) -> None:
     report = migrate(empty_database)
     assert (report.before, report.after) == (0, KNOWN)
-    assert len(report.applied) == len(migrations())
+    assert len(report.applied) == len(migrations()) + len(code())
     before = fingerprint(empty_database)
     assert migrate(empty_database).applied == []
     assert fingerprint(empty_database) == before
 
 
-def test_ek_21_every_older_version_comes_to_the_current_one(empty_database: str) -> None:
+@pytest.fixture
+def program_with(monkeypatch: pytest.MonkeyPatch) -> Callable[[str], list[Migration]]:
+    """Make this program one that has one more migration; all that it has."""
+
+    def has(sql: str) -> list[Migration]:
+        every = [*migrations(), Migration(KNOWN + 1, "next", sql)]
+        monkeypatch.setattr(migrate_module, "KNOWN", KNOWN + 1)
+        monkeypatch.setattr(migrate_module, "migrations", lambda: every)
+        return every
+
+    return has
+
+
+def test_ek_21_every_older_version_comes_to_the_current_one(
+    empty_database: str, program_with: Callable[[str], list[Migration]]
+) -> None:
+    every = program_with("ALTER TABLE outbox.relay ADD COLUMN next integer")
     reference = migrate(empty_database)
     with psycopg.connect(empty_database, autocommit=True) as conn:
         functions = (
@@ -65,15 +75,10 @@ def test_ek_21_every_older_version_comes_to_the_current_one(empty_database: str)
             " WHERE nspname = 'outbox'"
         )
         wanted = conn.execute(functions).fetchone()
-        for stop in range(1, KNOWN):
+        for stop in range(1, len(every)):
             conn.execute("DROP SCHEMA outbox CASCADE")
-            conn.execute("CREATE SCHEMA outbox")
-            conn.execute(
-                "CREATE TABLE outbox.schema_version (version int PRIMARY KEY, name text NOT NULL,"
-                " checksum text NOT NULL, applied_at timestamptz DEFAULT now(),"
-                " applied_by text DEFAULT current_user, serves integer)"
-            )
-            for migration in migrations()[:stop]:
+            conn.execute(BOOK.encode())
+            for migration in every[:stop]:
                 conn.execute(migration.sql.encode())
                 conn.execute(
                     "INSERT INTO outbox.schema_version (version, name, checksum)"
@@ -101,7 +106,7 @@ def test_two_at_once_are_safe(empty_database: str) -> None:
     for thread in threads:
         thread.join()
     assert errors == []
-    assert sorted(len(r.applied) for r in reports) == [0, 0, 0, len(migrations())]
+    assert sorted(len(r.applied) for r in reports) == [0, 0, 0, len(migrations()) + len(code())]
 
 
 def test_a_database_newer_than_the_program_is_refused_and_untouched(database: str) -> None:
@@ -188,33 +193,24 @@ def test_without_the_right_to_make_roles_the_missing_ones_are_named() -> None:
         assert migrate(server.dsn("own", user="owner")).after == KNOWN
 
 
-def older(dsn: str, stop: int) -> None:
-    """A schema of an earlier version."""
-    with psycopg.connect(dsn, autocommit=True) as conn:
-        conn.execute(BOOK.encode())
-        for migration in migrations()[:stop]:
-            conn.execute(migration.sql.encode())
-            conn.execute(
-                "INSERT INTO outbox.schema_version (version, name, checksum) VALUES (%s, %s, %s)",
-                (migration.version, migration.name, migration.checksum),
-            )
-
-
 EMIT = "SELECT outbox.emit('order.created', 'x')"
+NEEDS_A_LOCK = "ALTER TABLE outbox.relay ADD COLUMN next integer"
 
 
 def test_a_migration_does_not_hold_up_producers(
-    empty_database: str, caplog: pytest.LogCaptureFixture
+    database: str,
+    program_with: Callable[[str], list[Migration]],
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
     """One producer's transaction stays open, and a migration needs the tables that it has used."""
-    older(empty_database, 6)
+    program_with(NEEDS_A_LOCK)
     with (
-        psycopg.connect(empty_database, application_name="nightly import") as slow,
-        psycopg.connect(empty_database, autocommit=True) as quick,
+        psycopg.connect(database, application_name="nightly import") as slow,
+        psycopg.connect(database, autocommit=True) as quick,
         ThreadPoolExecutor(1) as pool,
     ):
         slow.execute(EMIT)
-        running = pool.submit(migrate, empty_database)
+        running = pool.submit(migrate, database)
         quick.execute("SET statement_timeout = '20s'")
         wait_until(
             lambda: quick.execute("SELECT 1 FROM pg_locks WHERE NOT granted").fetchone(),
@@ -225,7 +221,7 @@ def test_a_migration_does_not_hold_up_producers(
         assert time.monotonic() - began < 3.5
         wait_until(lambda: caplog.messages, 10, "the warning")
         slow.commit()
-        assert running.result(30).after == KNOWN
+        assert running.result(30).after == KNOWN + 1
     assert "not free within 2s" in caplog.messages[0]
     assert re.search(
         r"pid \d+ 'nightly import' of postgres, idle in transaction, open for \d+s, holds .*relay",
@@ -235,14 +231,14 @@ def test_a_migration_does_not_hold_up_producers(
 
 
 def test_a_migration_that_gets_no_lock_gives_up_and_names_who_is_in_the_way(
-    empty_database: str,
+    database: str, program_with: Callable[[str], list[Migration]]
 ) -> None:
-    older(empty_database, 6)
-    with psycopg.connect(empty_database, application_name="forgotten") as slow:
+    program_with(NEEDS_A_LOCK)
+    with psycopg.connect(database, application_name="forgotten") as slow:
         slow.execute(EMIT)
         with pytest.raises(StoreBusy, match=r"nothing was changed.*'forgotten'.*End that trans"):
-            migrate(empty_database, timedelta(seconds=1))
-    assert migrate(empty_database).before == 6
+            migrate(database, timedelta(seconds=1))
+    assert migrate(database).before == KNOWN
 
 
 def test_a_migration_waits_for_another_one_for_as_long_as_it_may(empty_database: str) -> None:

@@ -1,7 +1,7 @@
 """
 The lifecycle: the four states, the moves between them, and why a delivery waits.
 
-The database enforces the same rules (`schema/migrations/0002_rules.sql`); a test compares the two.
+The database enforces the same rules (`schema/functions/lifecycle.sql`); a test compares the two.
 """
 
 from enum import StrEnum

@@ -2,7 +2,8 @@
 Deliveries: the only module that moves a delivery from state to state in bulk.
 
 Called by `worker.pipeline` (claim, finalise), `worker.keeper` (renew) and `worker.reaper` (reap).
-The statements are functions of the schema, with their reasons: `schema/migrations/0004_claims.sql`.
+The statements are functions of the schema, with their reasons: `schema/functions/claim.sql`,
+`finish.sql`, `renew.sql`, `expire.sql`, `release.sql`.
 No policy here: which outcome leads to which state is judged in `model.retry`.
 """
 

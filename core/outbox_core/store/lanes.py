@@ -14,7 +14,7 @@ from typing import NamedTuple
 from outbox_core.store.connection import Connection, translated
 
 LANES = 64
-"""As in `outbox.lane_of`: more processes than a database can feed, few enough to look into each."""
+"""As `outbox.lanes()`, which gives the reason; a test compares."""
 
 # Again with the same token, if the first answer was lost: then the row is ours already.
 JOIN = """

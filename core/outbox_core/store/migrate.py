@@ -1,30 +1,36 @@
 """
-Migrations: numbered SQL files, applied in order, each once, all in one transaction.
+Migrate: brings the schema of a database to what this program carries, in one transaction.
+
+First the migrations that are missing, in order; then the functions and the triggers, if their text
+is not the one that was applied last. Which files those are, and the rules for changing them, is in
+`outbox_core.schema.files`.
 
 Called by `cli` (`outbox-relay migrate`) and as an init container. Under an advisory lock of the
-transaction, so two at once are safe, also behind a pooler. A released file is never edited.
+transaction, so two at once are safe, also behind a pooler.
 
 Producers and relays queue up behind a lock that a migration waits for. So it waits for seconds
 only, then rolls back, lets them pass, and tries again.
 
 Old and new programs share a schema during every rollout, and after one that was taken back. So a
 program works on a newer schema, unless a migration says that it no longer serves it, in a line of
-its own: `-- serves programs from version N on`. That is kept with the record of the migration.
+its own: `-- serves programs from version N on`. That is kept with the record of the migration. A
+schema that is newer than this program keeps its functions too. Whether the functions are this
+program's is no condition for a relay's start, because another build of the same version may have
+applied its own: `check` reports it.
 """
 
-import hashlib
 import logging
 import random
-import re
 import time
 from datetime import timedelta
-from importlib import resources
 from typing import NamedTuple
 
 from psycopg import errors as pg
 
 from outbox_core.contract.values import format_duration
 from outbox_core.errors import SchemaMissing, SchemaOutdated, SchemaTooNew, StoreBusy
+from outbox_core.schema.files import KNOWN as KNOWN
+from outbox_core.schema.files import Code, code, migrations
 from outbox_core.store.blockers import blockers
 from outbox_core.store.connection import Connection, connect, translated
 
@@ -39,26 +45,11 @@ FIRST_PAUSE, LONGEST_PAUSE = 1.0, 15.0
 """Seconds between two tries; doubled each time."""
 
 
-class Migration(NamedTuple):
-    version: int
-    name: str
-    sql: str
-
-    @property
-    def serves(self) -> int:
-        """The oldest program that works with it, as the newest migration that it knows; 0: all."""
-        said = re.search(r"^-- serves programs from version (\d+) on$", self.sql, re.MULTILINE)
-        return int(said[1]) if said else 0
-
-    @property
-    def checksum(self) -> str:
-        return hashlib.sha256(self.sql.encode()).hexdigest()[:16]
-
-
 class MigrationReport(NamedTuple):
     before: int
     after: int
     applied: list[str]
+    """Migrations by number and name, and parts of the code by name."""
 
 
 # lock_timeout counts for advisory locks as well: another migration may take long, and nobody queues
@@ -76,20 +67,23 @@ BOOK = """
         applied_by text        NOT NULL DEFAULT current_user,
         serves     integer     -- the oldest program that works with it; NULL = nobody knows
     );
+    CREATE TABLE IF NOT EXISTS outbox.schema_code (
+        part       text        PRIMARY KEY,  -- functions, triggers
+        digest     text        NOT NULL,
+        applied_at timestamptz NOT NULL DEFAULT now(),
+        applied_by text        NOT NULL DEFAULT current_user
+    );
 """
 
+# The bodies of functions are not checked: so the files may name each other in any order. That they
+# hold together is tested.
+BEFORE_CODE = "SET LOCAL check_function_bodies = off"
 
-def migrations() -> list[Migration]:
-    """Those that this program knows."""
-    folder = resources.files("outbox_core.schema") / "migrations"
-    found = []
-    for file in sorted(folder.iterdir(), key=lambda f: f.name):
-        if match := re.fullmatch(r"(\d{4})_(\w+)\.sql", file.name):
-            found.append(Migration(int(match[1]), match[2], file.read_text()))
-    return found
-
-
-KNOWN = max(m.version for m in migrations())
+NOTE_CODE = """
+    INSERT INTO outbox.schema_code (part, digest) VALUES (%s, %s)
+        ON CONFLICT (part) DO UPDATE SET digest = EXCLUDED.digest, applied_at = now(),
+            applied_by = current_user
+"""
 
 
 def migrate(dsn: str, patience: timedelta = PATIENCE) -> MigrationReport:
@@ -120,9 +114,8 @@ def _wait_for_others(conn: Connection, until: float) -> None:
 
 
 def _bring_up_to_date(conn: Connection) -> MigrationReport:
-    found = installed(conn)
-    refuse_newer(conn, found)
-    if found >= KNOWN:
+    found = usable(conn)
+    if found > KNOWN:
         return MigrationReport(found, found, [])
     conn.execute(SET_LOCK_TIMEOUT, (round(LOCK_TIMEOUT.total_seconds() * 1000),))
     if found == 0:
@@ -138,7 +131,19 @@ def _bring_up_to_date(conn: Connection) -> MigrationReport:
             (migration.version, migration.name, migration.checksum, migration.serves),
         )
         applied.append(f"{migration.version:04}_{migration.name}")
+    for part in other_code(conn):
+        conn.execute(BEFORE_CODE)
+        conn.execute(part.sql.encode())
+        conn.execute(NOTE_CODE, (part.name, part.digest))
+        applied.append(part.name)
     return MigrationReport(found, KNOWN, applied)
+
+
+def other_code(conn: Connection) -> list[Code]:
+    """The parts of the code that are not in this database as this program has them."""
+    with translated():
+        applied = dict(conn.execute("SELECT part, digest FROM outbox.schema_code").fetchall())
+    return [part for part in code() if applied.get(part.name) != part.digest]
 
 
 def _make_way(conn: Connection, pause: float, until: float, error: Exception) -> None:
@@ -159,15 +164,37 @@ def _make_way(conn: Connection, pause: float, until: float, error: Exception) ->
     time.sleep(pause)
 
 
-def installed(conn: Connection) -> int:
-    """The version of the schema in this database; 0 where there is none."""
+class Book(NamedTuple):
+    """What this database has of the migrations."""
+
+    version: int
+    """0: there is no schema."""
+    checksums: dict[int, str]
+
+
+BOOKED = """
+    SELECT coalesce(max(version), 0), coalesce(jsonb_object_agg(version, checksum), '{}')
+      FROM outbox.schema_version
+"""
+
+
+def booked(conn: Connection) -> Book:
     with translated():
         there = conn.execute("SELECT to_regclass('outbox.schema_version')").fetchone()
         if there is None or there[0] is None:
-            return 0
-        row = conn.execute("SELECT coalesce(max(version), 0) FROM outbox.schema_version").fetchone()
+            return Book(0, {})
+        row = conn.execute(BOOKED).fetchone()
     assert row is not None
-    return int(row[0])
+    return Book(row[0], {int(version): checksum for version, checksum in row[1].items()})
+
+
+def foreign(book: Book) -> list[str]:
+    """The migrations of this program in whose place the database has others."""
+    return [
+        f"{m.version:04}_{m.name}"
+        for m in migrations()
+        if book.checksums.get(m.version, m.checksum) != m.checksum
+    ]
 
 
 SERVES = """
@@ -184,18 +211,27 @@ def serves_us(conn: Connection) -> bool:
     return bool(row[0])
 
 
-def refuse_newer(conn: Connection, found: int) -> None:
-    if found > KNOWN and not serves_us(conn):
+def usable(conn: Connection) -> int:
+    """The version of the schema in this database, 0 where there is none. Refused where this program
+    can do nothing with it."""
+    book = booked(conn)
+    if others := foreign(book):
+        raise SchemaOutdated(
+            f"the outbox schema was made before the first release, by another {', '.join(others)} "
+            "than this program has, and cannot be brought up to date; nothing was changed. Save "
+            "what you need of it, DROP SCHEMA outbox CASCADE, and run `outbox-relay migrate`"
+        )
+    if book.version > KNOWN and not serves_us(conn):
         raise SchemaTooNew(
-            f"the outbox schema has version {found}, this program knows {KNOWN}: "
+            f"the outbox schema has version {book.version}, this program knows {KNOWN}: "
             "use a newer outbox-relay; nothing was changed"
         )
+    return book.version
 
 
 def require_current(conn: Connection) -> None:
     """A relay starts only on a schema that it knows, or that says that it serves it."""
-    found = installed(conn)
-    refuse_newer(conn, found)
+    found = usable(conn)
     if found == 0:
         raise SchemaMissing("this database has no outbox schema: run `outbox-relay migrate`")
     if found < KNOWN:

@@ -3,7 +3,7 @@ Bulk replays: begin, plan, take chunk after chunk, look how far it is, finish or
 
 Called by the driver and the tasks of `outbox_spark`. Every step may be repeated, by anybody and at
 the same time: `begin` finds what is there, `plan` plans once, and the ledger has each chunk once.
-The rules are the database's own, with their reasons: `schema/migrations/0008_replays.sql`.
+The rules are the database's own, with their reasons: `schema/functions/replay_take.sql`.
 """
 
 from collections.abc import Mapping
@@ -142,14 +142,18 @@ FREEZE = sql.SQL("""
       FROM made
 """)
 BY_KEY = {"band": sql.SQL("c.strand"), "n": sql.SQL("c.k")}
-BY_SEQ = {"band": sql.SQL("c.k %% 64"), "n": sql.SQL("c.k / 64"), "strand": sql.SQL("0")}
+BY_SEQ = {
+    "band": sql.SQL("c.k %% outbox.lanes()"),
+    "n": sql.SQL("c.k / outbox.lanes()"),
+    "strand": sql.SQL("0"),
+}
 # As of today's ordering; the event is looked at only where the delivery is from before it.
 LANE = sql.SQL("""
     CASE WHEN d.lane >= 0 THEN d.lane
-         ELSE (SELECT outbox.lane_of(outbox.key_hash(k.ordering_key), k.seq)
+         ELSE (SELECT outbox.delivery_lane(true, k.ordering_key, k.seq)
                  FROM outbox.event k WHERE k.seq = d.seq) END
 """)
-LANE_OF_EVENT = sql.SQL("outbox.lane_of(outbox.key_hash(e.ordering_key), e.seq)")
+LANE_OF_EVENT = sql.SQL("outbox.delivery_lane(true, e.ordering_key, e.seq)")
 
 PLANNED = """
     UPDATE outbox.replay SET by_key = %(by_key)s, upper_seq = %(upper_seq)s,

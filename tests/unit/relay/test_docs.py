@@ -158,7 +158,8 @@ def test_oo_29_stronger_guarantees_are_implied_nowhere() -> None:
     delivery = pages[DOCS / "delivery.md"]
     pages[DOCS / "delivery.md"] = re.sub(r"## Exactly-once\n.*?(?=\n## )", "", delivery, flags=re.S)
     core, relay = ROOT / "core/outbox_core", ROOT / "relay_image/outbox_relay"
-    for folder in (core / "schema/migrations", core / "contract", relay / "cli"):
+    sql = [core / "schema", core / "schema/migrations", core / "schema/functions"]
+    for folder in (*sql, core / "contract", relay / "cli"):
         for file in folder.glob("*.*"):
             pages[file] = file.read_text()
     for page, text in pages.items():

@@ -16,24 +16,24 @@ from outbox_core.model.lifecycle import TERMINAL, TRANSITIONS, Hold, State
 from outbox_core.model.retry import Retry, judge, judge_crash
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
-MIGRATIONS = files("outbox_core.schema") / "migrations"
+SCHEMA = files("outbox_core.schema")
 
 
-def migration(name: str) -> str:
-    return (MIGRATIONS / name).read_text()
+def schema(name: str) -> str:
+    return (SCHEMA / name).read_text()
 
 
 @pytest.mark.parametrize(("enum", "name"), [(State, "state"), (Hold, "hold")])
 def test_em_11_the_database_knows_the_same_words(enum: type[State | Hold], name: str) -> None:
     declared = re.search(
-        rf"CREATE TYPE outbox\.{name} AS ENUM \(([^)]*)\)", migration("0001_tables.sql")
+        rf"CREATE TYPE outbox\.{name} AS ENUM \(([^)]*)\)", schema("migrations/0001_baseline.sql")
     )
     assert declared is not None
     assert re.findall(r"'(\w+)'", declared[1]) == [member.value for member in enum]
 
 
 def test_lc_01_the_database_names_the_same_moves_when_it_refuses_another() -> None:
-    hint = re.search(r"HINT = '(PENDING > [^']*)'", migration("0002_rules.sql"))
+    hint = re.search(r"HINT = '(PENDING > [^']*)'", schema("functions/lifecycle.sql"))
     assert hint is not None
     moves = set()
     for sentence in hint[1].split(";"):

@@ -10,7 +10,7 @@ from datetime import UTC, datetime
 from typing import Any, NamedTuple
 
 from outbox_core.store.connection import Connection, is_pooled, translated
-from outbox_core.store.migrate import KNOWN, installed, serves_us
+from outbox_core.store.migrate import KNOWN, booked, foreign, other_code, serves_us
 
 
 class Holder(NamedTuple):
@@ -44,6 +44,10 @@ class Facts:
     """0: none, or not to be seen."""
     serves_us: bool = True
     """Where the schema is newer than this program."""
+    foreign: list[str] = field(default_factory=list)
+    """Migrations of ours in whose place the database has others."""
+    other_code: list[str] = field(default_factory=list)
+    """Where the schema has our version: parts of the code that are not as this program has them."""
     may_use_schema: bool = False
     missing: list[str] = field(default_factory=list)
     """Rights that a relay needs and this user lacks."""
@@ -76,7 +80,7 @@ SCHEMA = """
       FROM pg_namespace WHERE nspname = 'outbox'
 """
 
-# What 0006_roles.sql and 0007_retirement.sql grant to outbox_relay.
+# What the migrations and grants.sql grant to outbox_relay.
 MISSING = """
     SELECT format('%%s on %%s', need.privilege, need.name)
       FROM (VALUES
@@ -85,7 +89,8 @@ MISSING = """
             ('unmatched', 'SELECT'), ('unmatched', 'UPDATE'), ('unmatched', 'DELETE'),
             ('holder', 'SELECT'), ('holder', 'INSERT'), ('holder', 'UPDATE'), ('holder', 'DELETE'),
             ('lane', 'SELECT'), ('lane', 'INSERT'), ('lane', 'UPDATE'), ('lane', 'DELETE'),
-            ('audit', 'SELECT'), ('audit', 'INSERT'), ('schema_version', 'SELECT')
+            ('audit', 'SELECT'), ('audit', 'INSERT'), ('schema_version', 'SELECT'),
+            ('schema_code', 'SELECT')
            ) AS need (name, privilege)
       JOIN pg_class c ON c.relname = need.name
       JOIN pg_namespace n ON n.oid = c.relnamespace AND n.nspname = 'outbox'
@@ -197,11 +202,14 @@ def gather(conn: Connection) -> Facts:
             "settings": server[4],
             "pooled": is_pooled(conn),
             "skew": (server[5] - middle).total_seconds(),
-            "schema": installed(conn) if may_use and _may_read_version(conn) else 0,
+            "schema": 0,
             "may_use_schema": may_use or not there,
             "holders": [Holder(*row) for row in conn.execute(HOLDERS)],
             "hidden_sessions": _row(conn, HIDDEN)[0],
         }
+        if may_use and _may_read_version(conn):
+            book = booked(conn)
+            facts["schema"], facts["foreign"] = book.version, foreign(book)
         if there:
             enabled: dict[str, str] = dict(conn.execute(TRIGGERS).fetchall())
             facts["missing"] = [row[0] for row in conn.execute(MISSING, ())]
@@ -211,6 +219,8 @@ def gather(conn: Connection) -> Facts:
             facts["missing_triggers"] = sorted(OUR_TRIGGERS - enabled.keys())
         if facts["schema"] > KNOWN:
             facts["serves_us"] = serves_us(conn)
+        if facts["schema"] == KNOWN and not facts["foreign"] and not facts["missing"]:
+            facts["other_code"] = [part.name for part in other_code(conn)]
         if facts["schema"] and not facts["missing"]:
             there = _row(conn, "SELECT EXISTS (SELECT 1 FROM outbox.unmatched)")[0]
             facts["unmatched"] = bool(there)

@@ -80,6 +80,12 @@ def schema(facts: Facts, _: RelaySettings | None) -> Iterator[Finding]:
         return  # it is there and cannot be read: `grants` says so
     elif facts.schema == 0:
         yield fail("schema", "there is no outbox schema", "outbox-relay migrate")
+    elif facts.foreign:
+        yield fail(
+            "schema",
+            f"made before the first release, by another {', '.join(facts.foreign)} than ours",
+            "save what you need, DROP SCHEMA outbox CASCADE, outbox-relay migrate",
+        )
     elif facts.schema < KNOWN:
         yield fail(
             "schema",
@@ -93,6 +99,12 @@ def schema(facts: Facts, _: RelaySettings | None) -> Iterator[Finding]:
             "schema",
             f"version {facts.schema}, this program knows {KNOWN}",
             "use a newer outbox-relay",
+        )
+    elif facts.other_code:
+        yield warn(
+            "schema",
+            f"version {facts.schema}, with {' and '.join(facts.other_code)} of another build",
+            "outbox-relay migrate, of the newest build that is in use",
         )
     else:
         yield ok("schema", f"version {facts.schema}")
@@ -119,7 +131,7 @@ def triggers(facts: Facts, _: RelaySettings | None) -> Iterator[Finding]:
         yield fail(
             "triggers",
             f"gone: {', '.join(facts.missing_triggers)}",
-            "restore the schema from a backup or from the migrations: events may be lost without",
+            "restore them from a backup or from schema/triggers.sql: events may be lost without",
         )
     if facts.disabled_triggers:
         yield fail(

@@ -56,7 +56,7 @@ class DeliveryKind(NamedTuple):
 
     where: sql.SQL
     in_lanes: bool = False
-    """An ordered relay's line is spread over 64 lanes; every other kind is one strand."""
+    """An ordered relay's line is spread over its lanes; every other kind is one strand."""
     guess: sql.SQL | None = None
     """Where the index is not by seq, above MOST_COUNTED_ROWS the statistics are asked. Without
     `state`: it follows from the hold, and the planner would take the two for independent."""

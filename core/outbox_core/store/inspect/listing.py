@@ -112,7 +112,8 @@ STATE_BRANCH = sql.SQL("""(
 IN_LINE_BRANCH = sql.SQL("""(
     SELECT d.seq
       FROM generate_series(CASE r.ordering WHEN 'Key' THEN 0 ELSE -1 END,
-                           CASE r.ordering WHEN 'Key' THEN 63 ELSE -1 END) AS own (lane),
+                           CASE r.ordering WHEN 'Key' THEN outbox.lanes() - 1 ELSE -1 END)
+               AS own (lane),
            LATERAL (SELECT d.seq FROM outbox.delivery d {event}
                      WHERE d.relay_id = r.id AND d.lane = own.lane
                        AND d.state = 'PENDING' AND d.hold = 'NONE' AND {where}

@@ -26,7 +26,7 @@ REPLAYS = """
            round(100 * (p.replayed + s.skipped)::numeric / nullif(p.matched, 0), 1)::float8
                AS percent,
            p.rate, p.pace, p.requested_by, p.reason, p.request, p.created_at, p.planned_at,
-           (SELECT max(last.at) FROM generate_series(0, 63) AS b (band), LATERAL (
+           (SELECT max(last.at) FROM generate_series(0, outbox.lanes() - 1) b (band), LATERAL (
                 SELECT l.at FROM outbox.replay_ledger l
                  WHERE l.replay_id = p.id AND l.band = b.band ORDER BY l.n DESC LIMIT 1) last
            ) AS last_chunk_at,

@@ -80,22 +80,8 @@ BURY = """
      WHERE d.relay_id = %(relay_id)s AND d.seq = %(seq)s AND d.state = 'CLAIMED'
 """
 
-# hold = TIME and not NONE: its seq lies below the relays' watermark. The relay's ordering may have
-# changed since, so key and lane are those of today.
-REPLAY = """
-    UPDATE outbox.delivery d SET
-           state = 'PENDING', hold = 'TIME', available_at = now(), age_from = now(), crashes = 0,
-           published_at = NULL, result = NULL, replay_id = %(replay_id)s,
-           previous_published_at = coalesce(d.published_at, d.previous_published_at),
-           attempts_base = CASE WHEN %(reset)s THEN d.attempts ELSE d.attempts_base END,
-           last_error = CASE WHEN %(reset)s THEN NULL ELSE d.last_error END,
-           key_hash = CASE WHEN r.ordering = 'Key' THEN outbox.key_hash(e.ordering_key) END,
-           lane = CASE WHEN r.ordering = 'Key'
-                       THEN outbox.lane_of(outbox.key_hash(e.ordering_key), d.seq) ELSE -1 END
-      FROM outbox.event e, outbox.relay r
-     WHERE d.relay_id = %(relay_id)s AND d.seq = %(seq)s AND d.state IN ('PUBLISHED', 'DEAD')
-       AND e.seq = d.seq AND r.id = d.relay_id
-"""
+# As bulk replays do it: `schema/functions/replay_moves.sql`.
+REPLAY = "SELECT outbox.replay_one(%(relay_id)s, %(seq)s, %(replay_id)s, %(reset)s)"
 
 SKIP = """
     UPDATE outbox.delivery d SET hold = 'NONE'

@@ -4,7 +4,7 @@ Retirement: a relay ends for good, and what waits for it with it.
 Called by `cli` (`retire`). Three steps, each of which may be repeated: nobody is at work for it any
 more; it is marked as retired, in the audit, and gets nothing new; what waits for it is dropped, in
 batches, until no transaction is left that could add to it. The rules are the database's own, with
-their reasons: `schema/migrations/0007_retirement.sql`.
+their reasons: `schema/functions/retirement.sql`.
 """
 
 import time

@@ -1,6 +1,6 @@
--- Registration: who receives which events, also those that came before.
+-- Registration: who receives which events. Called by a relay at its start.
 
-CREATE FUNCTION outbox.like_patterns(event_types text[]) RETURNS text[]
+CREATE OR REPLACE FUNCTION outbox.like_patterns(event_types text[]) RETURNS text[]
     LANGUAGE sql IMMUTABLE PARALLEL SAFE AS $$
     SELECT CASE WHEN '*' = ANY (event_types) THEN NULL ELSE
         (SELECT array_agg(replace(replace(replace(replace(t, '\', '\\'), '%', '\%'), '_', '\_'),
@@ -8,7 +8,7 @@ CREATE FUNCTION outbox.like_patterns(event_types text[]) RETURNS text[]
            FROM unnest(event_types) t) END $$;
 
 -- What is matched is what is registered.
-CREATE FUNCTION outbox.relay_means_its_types() RETURNS trigger LANGUAGE plpgsql AS $$
+CREATE OR REPLACE FUNCTION outbox.relay_means_its_types() RETURNS trigger LANGUAGE plpgsql AS $$
 BEGIN
     IF NEW.patterns IS NOT DISTINCT FROM outbox.like_patterns(NEW.event_types) THEN
         RETURN NEW;
@@ -17,25 +17,19 @@ BEGIN
         USING ERRCODE = 'restrict_violation',
               HINT = 'A subscription is changed by outbox.register_relay, as a relay does at its start.';
 END $$;
-CREATE TRIGGER relay_means_its_types BEFORE INSERT OR UPDATE OF event_types, patterns ON outbox.relay
-    FOR EACH ROW EXECUTE FUNCTION outbox.relay_means_its_types();
-ALTER TABLE outbox.relay ENABLE ALWAYS TRIGGER relay_means_its_types;
 
 -- A relay that orders has its lanes, however it came to order: without them nothing would be claimed.
-CREATE FUNCTION outbox.relay_has_its_lanes() RETURNS trigger LANGUAGE plpgsql AS $$
+CREATE OR REPLACE FUNCTION outbox.relay_has_its_lanes() RETURNS trigger LANGUAGE plpgsql AS $$
 BEGIN
-    INSERT INTO outbox.lane (relay_id, lane) SELECT NEW.id, generate_series(0, 63)
+    INSERT INTO outbox.lane (relay_id, lane) SELECT NEW.id, generate_series(0, outbox.lanes() - 1)
         ON CONFLICT DO NOTHING;
     RETURN NULL;
 END $$;
-CREATE TRIGGER relay_has_its_lanes AFTER INSERT OR UPDATE OF ordering ON outbox.relay
-    FOR EACH ROW WHEN (NEW.ordering = 'Key') EXECUTE FUNCTION outbox.relay_has_its_lanes();
-ALTER TABLE outbox.relay ENABLE ALWAYS TRIGGER relay_has_its_lanes;
 
 -- What waits belongs into other lanes when a relay's ordering changes: `hold` is TIME for what was
 -- in line, because its seq may lie below the watermark of a relay that is running. Also run now and
 -- then, so many at a time, for transactions that began before the change and were committed after it.
-CREATE FUNCTION outbox.relane(relay integer, row_limit integer DEFAULT NULL) RETURNS integer
+CREATE OR REPLACE FUNCTION outbox.relane(relay integer, row_limit integer DEFAULT NULL) RETURNS integer
     LANGUAGE plpgsql AS $$
 DECLARE
     ordered boolean := (SELECT r.ordering = 'Key' FROM outbox.relay r WHERE r.id = relay);
@@ -64,9 +58,8 @@ BEGIN
                                  LIMIT row_limit - cardinality(wrong) FOR UPDATE SKIP LOCKED);
     END IF;
     UPDATE outbox.delivery d SET
-        key_hash = CASE WHEN ordered THEN outbox.key_hash(e.ordering_key) END,
-        lane = CASE WHEN ordered
-                    THEN outbox.lane_of(outbox.key_hash(e.ordering_key), d.seq) ELSE -1 END,
+        key_hash = outbox.delivery_key(ordered, e.ordering_key),
+        lane = outbox.delivery_lane(ordered, e.ordering_key, d.seq),
         hold = CASE WHEN d.hold IN ('NONE', 'KEY') AND d.state = 'PENDING' THEN 'TIME'
                     WHEN d.hold = 'DEAD' THEN 'NONE' ELSE d.hold END
       FROM outbox.event e
@@ -76,7 +69,7 @@ END $$;
 
 -- Idempotent. A new or changed subscription gets the next version, drawn and committed under one
 -- lock: so a transaction that saw version n saw every version below n.
-CREATE FUNCTION outbox.register_relay(
+CREATE OR REPLACE FUNCTION outbox.register_relay(
     relay text, event_types text[] DEFAULT '{*}', tenants text[] DEFAULT NULL,
     ordering text DEFAULT 'None', notify boolean DEFAULT false
 ) RETURNS integer LANGUAGE plpgsql AS $$
@@ -107,48 +100,4 @@ BEGIN
         PERFORM outbox.relane(known.id);
     END IF;
     RETURN known.id;
-END $$;
-
--- Events that nobody wanted are offered to whoever registered since. Returns how many were looked
--- at; run it until that is less than the limit. By address, and without a look at deliveries: those
--- are keyed by relay, and to ask whether any relay has an event would walk over all of them.
-CREATE FUNCTION outbox.route_unmatched(row_limit integer DEFAULT 1000) RETURNS integer
-    LANGUAGE plpgsql
-    SET plan_cache_mode = force_generic_plan
-    SET enable_seqscan = off SET enable_bitmapscan = off
-    SET enable_hashjoin = off SET enable_mergejoin = off AS $$
-DECLARE
-    newest bigint := (SELECT max(version) FROM outbox.relay);
-    asked tid[];
-    served bigint[];
-BEGIN
-    SELECT array_agg(u.ctid) INTO asked FROM (
-        SELECT ctid FROM outbox.unmatched WHERE version < newest
-         ORDER BY version, seq LIMIT row_limit FOR UPDATE SKIP LOCKED) u;
-    IF asked IS NULL THEN
-        RETURN 0;
-    END IF;
-    WITH fits AS MATERIALIZED (
-        SELECT r.id, e.seq, outbox.bytes_of(e.payload, e.headers) AS bytes,
-               CASE r.ordering WHEN 'Key' THEN outbox.key_hash(e.ordering_key) END AS key_hash,
-               CASE r.ordering WHEN 'Key'
-                    THEN outbox.lane_of(outbox.key_hash(e.ordering_key), e.seq) ELSE -1 END AS lane,
-               e.available_at
-          FROM outbox.unmatched u JOIN outbox.event e ON e.seq = u.seq
-          JOIN outbox.relay r ON r.version > u.version AND r.version <= newest
-                             AND outbox.wants(r, e.event_type, e.tenant_id)
-         WHERE u.ctid = ANY (asked)
-    ), made AS (
-        INSERT INTO outbox.delivery (relay_id, seq, bytes, key_hash, lane, hold, available_at)
-        SELECT f.id, f.seq, f.bytes, f.key_hash, f.lane,
-               'TIME',  -- its seq may lie below the relays' watermark
-               greatest(f.available_at, now())
-          FROM fits f
-            ON CONFLICT DO NOTHING)
-    SELECT array_agg(f.seq) INTO served FROM fits f;
-    IF served IS NOT NULL THEN
-        DELETE FROM outbox.unmatched u WHERE u.seq = ANY (served);
-    END IF;
-    UPDATE outbox.unmatched u SET version = newest WHERE u.ctid = ANY (asked);
-    RETURN cardinality(asked);
 END $$;

@@ -1,27 +1,11 @@
--- Reading: the whole event as the specification describes it, and where it came from.
+-- Reading: where an event came from and what it led to. Called by people.
 
-CREATE VIEW outbox.events AS
-SELECT e.seq, e.event_id, e.event_type, e.payload, e.content_type, e.headers, e.metadata,
-       e.partition_key, e.ordering_key, e.idempotency_key, e.tenant_id, e.correlation_id,
-       e.causation_id, e.aggregate_type, e.aggregate_id, e.occurred_at, e.created_at,
-       e.max_attempts, r.name AS relay, coalesce(d.state, 'PENDING') AS state,
-       coalesce(d.attempts, 0) AS attempts,
-       coalesce(d.attempts - d.attempts_base, 0) AS attempts_in_budget,
-       coalesce(d.available_at, e.available_at) AS available_at, d.hold, d.claimed_at,
-       d.claimed_by, d.lease_until, d.published_at, d.previous_published_at, d.last_error,
-       d.result, d.replay_id, d.crashes
-  FROM outbox.event e
-  -- by way of the relays, because deliveries are keyed by (relay, seq)
-  LEFT JOIN (outbox.relay r JOIN outbox.delivery d ON d.relay_id = r.id) ON d.seq = e.seq;
-COMMENT ON VIEW outbox.events IS
-    'Every event with its state per relay; relay is NULL while no relay wants the event.';
-
-CREATE FUNCTION outbox.trace(correlation_id text) RETURNS SETOF outbox.event
+CREATE OR REPLACE FUNCTION outbox.trace(correlation_id text) RETURNS SETOF outbox.event
     LANGUAGE sql STABLE AS $$
     SELECT e.* FROM outbox.event e WHERE e.correlation_id = trace.correlation_id ORDER BY e.seq $$;
 COMMENT ON FUNCTION outbox.trace IS 'All events of a correlation id, in order.';
 
-CREATE FUNCTION outbox.causes(event_id uuid)
+CREATE OR REPLACE FUNCTION outbox.causes(event_id uuid)
     RETURNS TABLE (depth integer, cause uuid, event_type text, seq bigint, created_at timestamptz)
     LANGUAGE sql STABLE AS $$
     WITH RECURSIVE up AS (
@@ -35,7 +19,7 @@ CREATE FUNCTION outbox.causes(event_id uuid)
       FROM up WHERE NOT again ORDER BY depth $$;
 COMMENT ON FUNCTION outbox.causes IS 'The event itself (depth 0), what caused it (1), and so on.';
 
-CREATE FUNCTION outbox.effects(event_id uuid)
+CREATE OR REPLACE FUNCTION outbox.effects(event_id uuid)
     RETURNS TABLE (depth integer, effect uuid, cause uuid, event_type text, seq bigint,
                    created_at timestamptz)
     LANGUAGE sql STABLE AS $$

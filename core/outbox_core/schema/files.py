@@ -1,0 +1,109 @@
+"""
+The files of the schema that this program carries, and what may be changed in them.
+
+Read by `store.migrate`, which applies them, and by `store.doctor`, which compares.
+
+migrations/NNNN_name.sql
+    Tables, types, indexes, views, and who may use them. Each is applied once, in order, and never
+    edited after a release.
+functions/*.sql, planner.sql, grants.sql, triggers.sql
+    The code, as it is today. Applied again, after the migrations, whenever its text changed.
+    Functions apart from triggers, because to replace a function locks no table, and to replace a
+    trigger holds up everybody who writes to its table.
+
+Rules for a change of the code:
+
+- After a release it comes with a new migration, even an empty one that gives the reason: so the
+  number orders the sets, and an older program never puts its own back. `released.txt` has what was
+  released, and a test holds the rule.
+- CREATE OR REPLACE refuses another return type or other names of arguments, and leaves what is no
+  longer in the files. So a numbered migration drops the old function, and its triggers, first.
+- Programs of the version before work on it during a rollout: what they call stays as they know it,
+  or the migration says `-- serves programs from version N on`.
+"""
+
+import hashlib
+import re
+from importlib import resources
+from importlib.resources.abc import Traversable
+from typing import NamedTuple
+
+FOLDER = resources.files("outbox_core.schema")
+
+
+class Migration(NamedTuple):
+    version: int
+    name: str
+    sql: str
+
+    @property
+    def serves(self) -> int:
+        """The oldest program that works with it, as the newest migration that it knows; 0: all."""
+        said = re.search(r"^-- serves programs from version (\d+) on$", self.sql, re.MULTILINE)
+        return int(said[1]) if said else 0
+
+    @property
+    def checksum(self) -> str:
+        return digest(self.sql)
+
+
+class Code(NamedTuple):
+    """A part of the code: all of it is applied, or nothing."""
+
+    name: str
+    sql: str
+
+    @property
+    def digest(self) -> str:
+        return digest(self.sql)
+
+
+class Release(NamedTuple):
+    """The schema as it was released: never to be changed under the same number."""
+
+    version: int
+    checksum: str
+    """Of the migration of that number."""
+    code: dict[str, str]
+    """Digests by the names of the parts."""
+
+
+def digest(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+
+def migrations() -> list[Migration]:
+    """Those that this program knows, in order."""
+    found = []
+    for file in sql_files(FOLDER / "migrations"):
+        if match := re.fullmatch(r"(\d{4})_(\w+)\.sql", file.name):
+            found.append(Migration(int(match[1]), match[2], file.read_text()))
+    return found
+
+
+def code() -> list[Code]:
+    """The parts, in the order in which they are applied."""
+    after = [FOLDER / "planner.sql", FOLDER / "grants.sql"]
+    functions = [*sql_files(FOLDER / "functions"), *after]
+    return [
+        Code("functions", "\n".join(f"-- {f.name}\n{f.read_text()}" for f in functions)),
+        Code("triggers", (FOLDER / "triggers.sql").read_text()),
+    ]
+
+
+def releases() -> list[Release]:
+    """A line each: version, checksum of its migration, part=digest for each part of the code."""
+    found = []
+    for line in (FOLDER / "released.txt").read_text().splitlines():
+        if line.strip() and not line.startswith("#"):
+            version, checksum, *parts = line.split()
+            found.append(Release(int(version), checksum, dict(p.split("=", 1) for p in parts)))
+    return found
+
+
+def sql_files(folder: Traversable) -> list[Traversable]:
+    return sorted((f for f in folder.iterdir() if f.name.endswith(".sql")), key=lambda f: f.name)
+
+
+KNOWN = max(m.version for m in migrations())
+"""The version of the schema that this program needs."""

@@ -1,0 +1,79 @@
+-- The claim. This and the other functions that relays call are functions for two reasons. Their plans
+-- are cached in the backend also behind a pooler that forbids prepared statements; and they carry their
+-- planner settings with them, because a plan made while the table was empty must not scan it all when a
+-- million rows wait.
+
+-- A claim takes at most so many bytes of payload and headers, or one event: a relay's memory is
+-- bounded, whatever waits.
+CREATE OR REPLACE FUNCTION outbox.bytes_per_claim() RETURNS integer
+    LANGUAGE sql IMMUTABLE PARALLEL SAFE AS $$ SELECT 8 * 1024 * 1024 $$;
+
+-- Of a claim's places and bytes, the part that what comes back (retries, replays) may take: the rest
+-- is for the line. Otherwise one destination that takes nothing would fill every claim with its
+-- retries, and nothing would be left for the others. A claim of one event has no part to reserve.
+CREATE OR REPLACE FUNCTION outbox.due_share(whole integer) RETURNS integer
+    LANGUAGE sql IMMUTABLE PARALLEL SAFE
+    AS $$ SELECT CASE WHEN whole > 1 THEN whole - greatest(1, whole / 4) ELSE whole END $$;
+
+-- The claim itself: what was chosen is ours, under the token `fence`, which the caller has drawn: so
+-- it knows what may be its own also where the answer is lost. By key: what was chosen in order is not
+-- locked. No other condition that an index could serve: with poor statistics the planner would walk
+-- that instead. With a `holder` it is a claim in order. One function, because every function that a
+-- row passes through copies it once more.
+-- Who is in line is due, whatever its available_at says: that is when its producer's transaction
+-- began, which may be after ours did, or the clock was set back. Left out, it would be overtaken by
+-- the next of its key. `least`, so that nothing is ever claimed before its available_at.
+-- `name` is the relay that we mean by `relay`: in a database that was restored the id may be another relay's.
+-- `floor` holds for one server, which `server` names by its start: on any other, after a failover or
+-- a restore, seqs below it may be given out again.
+-- A traceparent is a line of 55 characters; anything else in that place is not carried.
+CREATE OR REPLACE FUNCTION outbox.claim(
+    relay integer, name text, owner text, fence bigint, row_limit integer, lease interval, floor bigint,
+    server timestamptz, suspects boolean, durable boolean, holder bigint DEFAULT NULL,
+    lanes smallint[] DEFAULT NULL, lane_limit integer DEFAULT NULL
+) RETURNS SETOF outbox.claimed LANGUAGE plpgsql  -- planned in loops: ../planner.sql
+    AS $$
+DECLARE
+    chosen bigint[];
+    line_from bigint;
+BEGIN
+    PERFORM 1 FROM outbox.relay r WHERE r.id = relay AND r.name = claim.name;
+    IF NOT FOUND THEN
+        RETURN;
+    END IF;
+    IF server IS DISTINCT FROM pg_postmaster_start_time() THEN
+        floor := 0;
+    END IF;
+    IF holder IS NULL THEN
+        SELECT c.chosen, c.line_from INTO chosen, line_from
+          FROM outbox.choose(relay, row_limit, floor, suspects) c;
+    ELSE
+        SELECT c.chosen, c.line_from INTO chosen, line_from
+          FROM outbox.choose_ordered(relay, holder, lanes, row_limit, lane_limit, floor, suspects) c;
+    END IF;
+    IF chosen IS NULL THEN
+        RETURN;
+    END IF;
+    IF NOT durable THEN
+        -- A claim that a crash of the server takes back never was: no need to wait for the disk.
+        -- Not so what ends a claim, so a transaction that does both is durable.
+        PERFORM set_config('synchronous_commit', 'off', true);
+    END IF;
+    RETURN QUERY
+    WITH mine AS (
+        UPDATE outbox.delivery d SET
+            state = 'CLAIMED', hold = 'NONE', attempts = d.attempts + 1, claimed_at = now(),
+            claimed_by = owner, claim_token = fence, lease_until = now() + lease,
+            available_at = least(d.available_at, now())
+         WHERE d.relay_id = relay AND d.seq = ANY (chosen) AND d.state = 'PENDING'
+           AND (d.hold = 'NONE' OR d.available_at <= now())
+        RETURNING d.seq, d.attempts, d.attempts_base, d.crashes, d.lane, d.age_from)
+    SELECT d.seq, fence, now(), d.attempts, d.attempts_base, d.crashes, d.lane,
+           e.event_id::text, e.event_type, e.payload, e.content_type, e.headers::text,
+           CASE WHEN length(e.metadata->>'traceparent') <= 512 THEN e.metadata->>'traceparent' END,
+           e.partition_key, e.ordering_key, e.tenant_id,
+           e.correlation_id, e.causation_id::text, e.idempotency_key, e.aggregate_type,
+           e.aggregate_id, CASE WHEN outbox.in_calendar(e.occurred_at) THEN e.occurred_at END,
+           e.created_at, e.max_attempts, line_from, d.age_from
+      FROM mine d JOIN outbox.event e ON e.seq = d.seq;
+END $$;

@@ -1,0 +1,55 @@
+-- Expiry: what became too old. Called by relays whose retry policy has a maxAge.
+
+-- Too old to be published: what is next in line and older than max_age becomes DEAD. What a person
+-- brought back, or gave a time, is as old as that decision: otherwise yesterday's events would
+-- be buried in the moment in which they are replayed. It goes through CLAIMED as the lifecycle asks,
+-- in this transaction, and no attempt is counted.
+CREATE OR REPLACE FUNCTION outbox.expire(
+    relay integer, name text, owner text, lanes smallint[], row_limit integer, floor bigint,
+    max_age interval, block boolean
+) RETURNS TABLE (seq bigint, event_id text) LANGUAGE plpgsql  -- planned in loops: ../planner.sql
+    AS $$
+#variable_conflict use_column
+DECLARE
+    old bigint[];
+BEGIN
+    WITH next AS (
+        SELECT l.seq, l.age_from FROM unnest(lanes) AS own (lane), LATERAL (
+            SELECT d.seq, d.age_from FROM outbox.delivery d
+             WHERE d.relay_id = relay AND d.lane = own.lane
+               AND d.state = 'PENDING' AND d.hold = 'NONE' AND d.seq > floor
+             ORDER BY d.seq LIMIT row_limit) l
+        UNION ALL
+        (SELECT d.seq, d.age_from FROM outbox.delivery d
+          WHERE d.relay_id = relay AND d.state = 'PENDING' AND d.hold = 'TIME'
+            AND d.available_at <= now() AND d.lane = ANY (lanes)
+          ORDER BY d.available_at LIMIT row_limit)
+    )
+    SELECT array_agg(n.seq) INTO old FROM next n JOIN outbox.event e ON e.seq = n.seq
+     WHERE coalesce(n.age_from, e.created_at) < now() - max_age
+       AND EXISTS (SELECT 1 FROM outbox.relay r WHERE r.id = relay AND r.name = expire.name);
+    IF old IS NULL THEN
+        RETURN;
+    END IF;
+    SELECT array_agg(l.seq) INTO old FROM (
+        SELECT d.seq FROM outbox.delivery d
+         WHERE d.relay_id = relay AND d.seq = ANY (old) AND d.state = 'PENDING'
+           AND (d.age_from IS NULL OR d.age_from < now() - max_age)  -- nobody brought it back just now
+           FOR UPDATE SKIP LOCKED) l;
+    UPDATE outbox.delivery d SET
+        state = 'CLAIMED', hold = 'NONE', claimed_at = now(), claimed_by = owner,
+        claim_token = 0, lease_until = now()
+     WHERE d.relay_id = relay AND d.seq = ANY (old);
+    RETURN QUERY
+    WITH dead AS (
+        UPDATE outbox.delivery d SET
+            state = 'DEAD',
+            hold = CASE WHEN block AND d.key_hash IS NOT NULL THEN 'DEAD' ELSE 'NONE' END::outbox.hold,
+            last_error = jsonb_build_object('class', 'expired', 'code', 'MAX_AGE', 'at', now(),
+                             'text', format('older than the relay''s maxAge of %s', max_age)),
+            claimed_at = NULL, claimed_by = NULL, claim_token = NULL, lease_until = NULL
+         WHERE d.relay_id = relay AND d.seq = ANY (old)
+        RETURNING d.seq)
+    SELECT dead.seq, e.event_id::text FROM dead JOIN outbox.event e ON e.seq = dead.seq;
+    PERFORM outbox.release_behind(relay, old);  -- where the dead hold nobody up
+END $$;

@@ -1,0 +1,53 @@
+-- Fan-out: a delivery for each relay that wants an event. By the trigger event_fans_out, in the
+-- producer's transaction; for events that came before a relay registered: routing.sql.
+
+-- What an event weighs in a relay's memory: headers as the text that a claim brings, because on disk
+-- they may be compressed to a hundredth of it. Metadata stays in the database, but for traceparent.
+CREATE OR REPLACE FUNCTION outbox.bytes_of(payload bytea, headers jsonb) RETURNS integer
+    LANGUAGE sql IMMUTABLE PARALLEL SAFE
+    AS $$ SELECT octet_length(payload) + coalesce(octet_length(headers::text), 0) $$;
+
+CREATE OR REPLACE FUNCTION outbox.wants(r outbox.relay, event_type text, tenant_id text) RETURNS boolean
+    LANGUAGE sql STABLE PARALLEL SAFE
+    AS $$ SELECT r.active
+             AND (r.patterns IS NULL OR event_type LIKE ANY (r.patterns))
+             AND (r.tenants IS NULL OR coalesce(tenant_id = ANY (r.tenants), false)) $$;
+
+-- One delivery per relay that wants the event, in the producer's transaction; who is wanted by
+-- nobody is remembered. One statement, hence one view of who is registered: between two, a relay
+-- could register that the first does not serve and the second does not miss. `outbox.sentinel` is
+-- the reserved type of a record that is kept and never published.
+CREATE OR REPLACE FUNCTION outbox.event_fans_out() RETURNS trigger
+    LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    listeners text[];
+    listener text;
+BEGIN
+    WITH served AS (
+        INSERT INTO outbox.delivery (relay_id, seq, bytes, key_hash, lane, hold, available_at)
+        SELECT r.id, e.seq, outbox.bytes_of(e.payload, e.headers),
+               outbox.delivery_key(r.ordering = 'Key', e.ordering_key),
+               outbox.delivery_lane(r.ordering = 'Key', e.ordering_key, e.seq),
+               CASE WHEN e.available_at > now() THEN 'TIME' ELSE 'NONE' END::outbox.hold,
+               coalesce(e.available_at, now())
+          FROM arrived e JOIN outbox.relay r ON outbox.wants(r, e.event_type, e.tenant_id)
+         WHERE e.event_type <> 'outbox.sentinel'
+    ), missed AS (
+        INSERT INTO outbox.unmatched (seq, version)
+        SELECT e.seq, (SELECT coalesce(max(r.version), 0) FROM outbox.relay r)
+          FROM arrived e
+         WHERE e.event_type <> 'outbox.sentinel'
+           -- checked once, not per event: where a relay wants everything there is no more to do
+           AND NOT (SELECT coalesce(bool_or(r.patterns IS NULL AND r.tenants IS NULL), false)
+                      FROM outbox.relay r WHERE r.active)
+           AND NOT EXISTS (SELECT 1 FROM outbox.relay r
+                            WHERE outbox.wants(r, e.event_type, e.tenant_id))
+    )
+    SELECT array_agg(r.name) INTO listeners FROM outbox.relay r WHERE r.notify AND r.active;
+    IF listeners IS NOT NULL THEN
+        FOREACH listener IN ARRAY listeners LOOP
+            PERFORM pg_notify('outbox', listener);  -- a hint, sent once per transaction
+        END LOOP;
+    END IF;
+    RETURN NULL;
+END $$;

@@ -1,0 +1,68 @@
+-- Release: events that wait behind an earlier one of their key go on. Called whenever that may have
+-- ended: by finish.sql, expire.sql, interventions by hand, and regularly by a relay.
+
+-- Of these keys, those whose first waiting event waits for nobody any more go on, so many events of
+-- each; the next ones follow when these are finished. Called whenever something may have freed them.
+-- Only a hint: a claim asks again who waits for whom. A suspect is one again.
+CREATE OR REPLACE FUNCTION outbox.release_keys(relay integer, keys bigint[], row_limit integer DEFAULT 1000)
+    RETURNS integer LANGUAGE plpgsql  -- planned in loops: ../planner.sql
+    AS $$
+DECLARE
+    freed bigint[];
+    moved integer;
+BEGIN
+    freed := ARRAY(
+        SELECT n.seq FROM unnest(keys) AS k (key_hash), LATERAL (
+            SELECT h.hold FROM outbox.delivery h
+             WHERE h.relay_id = relay AND h.key_hash = k.key_hash AND h.hold <> 'NONE'
+             ORDER BY h.seq LIMIT 1) first, LATERAL (
+            SELECT w.seq FROM outbox.delivery w
+             WHERE w.relay_id = relay AND w.key_hash = k.key_hash AND w.hold = 'KEY'
+               AND first.hold = 'KEY'
+             ORDER BY w.seq LIMIT row_limit) n);
+    IF freed = '{}' THEN
+        RETURN 0;
+    END IF;
+    UPDATE outbox.delivery d SET
+        hold = CASE WHEN d.crashes > 0 THEN 'SUSPECT' ELSE 'TIME' END::outbox.hold,
+        available_at = greatest(d.available_at, now())
+     WHERE d.relay_id = relay AND d.seq = ANY (freed)
+       AND d.hold::text = 'KEY';  -- as text, so that the index on 'KEY' is not walked instead
+    GET DIAGNOSTICS moved = ROW_COUNT;
+    RETURN moved;
+END $$;
+
+-- What stood in the way of its key may do so no longer.
+CREATE OR REPLACE FUNCTION outbox.release_behind(relay integer, seqs bigint[]) RETURNS void
+    LANGUAGE plpgsql  -- planned by index: ../planner.sql
+    AS $$
+BEGIN
+    PERFORM outbox.release_keys(relay, ARRAY(
+        SELECT DISTINCT d.key_hash FROM outbox.delivery d
+         WHERE d.relay_id = relay AND d.seq = ANY (seqs) AND d.key_hash IS NOT NULL));
+END $$;
+
+-- In case nobody noticed that a key was freed: the next so many keys that have waiting events, those
+-- in `lanes` only. Returns the last of them, to go on from; NULL after the last one.
+CREATE OR REPLACE FUNCTION outbox.sweep_keys(relay integer, lanes smallint[], after bigint, key_limit integer)
+    RETURNS bigint LANGUAGE plpgsql  -- planned in loops: ../planner.sql
+    AS $$
+DECLARE
+    keys bigint[];
+BEGIN
+    WITH RECURSIVE parked AS (  -- one probe each
+        (SELECT d.key_hash, 1 AS n FROM outbox.delivery d
+          WHERE d.relay_id = relay AND d.hold = 'KEY' AND d.key_hash > sweep_keys.after
+          ORDER BY d.key_hash LIMIT 1)
+        UNION ALL
+        SELECT next.key_hash, p.n + 1 FROM parked p, LATERAL (
+            SELECT d.key_hash FROM outbox.delivery d
+             WHERE d.relay_id = relay AND d.hold = 'KEY' AND d.key_hash > p.key_hash
+             ORDER BY d.key_hash LIMIT 1) next
+         WHERE p.n < key_limit
+    )
+    SELECT array_agg(p.key_hash ORDER BY p.n) INTO keys FROM parked p;
+    PERFORM outbox.release_keys(relay, ARRAY(
+        SELECT k FROM unnest(keys) k WHERE outbox.lane_of(k, 0) = ANY (lanes)));
+    RETURN CASE WHEN cardinality(keys) = key_limit THEN keys[key_limit] END;
+END $$;

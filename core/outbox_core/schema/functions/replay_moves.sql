@@ -1,0 +1,97 @@
+-- What a replay does to deliveries. Called by outbox.replay_take, chunk by chunk, and for one event by
+-- hand.
+
+-- {"Claimed": 1} and {"Claimed": 2, "Dead": 1} are {"Claimed": 3, "Dead": 1}.
+CREATE OR REPLACE FUNCTION outbox.add_counts(these jsonb, those jsonb) RETURNS jsonb
+    LANGUAGE sql IMMUTABLE PARALLEL SAFE AS $$
+    SELECT CASE WHEN those = '{}' THEN these ELSE (
+        SELECT jsonb_object_agg(c.key, c.n) FROM (
+            SELECT key, sum(value::bigint) AS n
+              FROM (SELECT * FROM jsonb_each_text(these) UNION ALL
+                    SELECT * FROM jsonb_each_text(those)) b
+             GROUP BY key) c) END $$;
+
+-- What is DEAD or PUBLISHED waits again, and is due. hold = TIME and not NONE: its seq lies below
+-- the relays' watermark. The relay's ordering may have changed since, so lane and key are those of
+-- today; the event is read only where they are not. What is on its way is left alone.
+CREATE OR REPLACE FUNCTION outbox.requeue(job outbox.replay, ordered boolean, seqs bigint[], due timestamptz)
+    RETURNS integer LANGUAGE plpgsql  -- planned in loops, without JIT: ../planner.sql
+    AS $$
+DECLARE
+    starts bigint[] := seqs;
+    ends bigint[] := seqs;
+    span bigint := seqs[cardinality(seqs)] - seqs[1] + 1;
+    moved integer;
+BEGIN
+    -- Where they are neighbours: a range is read faster than its events one by one.
+    IF span = cardinality(seqs) THEN
+        starts := ARRAY[seqs[1]];
+        ends := ARRAY[seqs[span]];
+    ELSIF span < 2 * cardinality(seqs) THEN
+        SELECT array_agg(r.first ORDER BY r.first), array_agg(r.last ORDER BY r.first)
+          INTO starts, ends
+          FROM (SELECT min(s.seq) AS first, max(s.seq) AS last
+                  FROM (SELECT v.seq, v.seq - v.n AS run
+                          FROM unnest(seqs) WITH ORDINALITY AS v (seq, n)) s
+                 GROUP BY s.run) r;
+    END IF;
+    UPDATE outbox.delivery d SET
+        state = 'PENDING', hold = 'TIME', available_at = due, age_from = due, crashes = 0,
+        published_at = NULL, result = NULL, replay_id = job.id,
+        previous_published_at = coalesce(d.published_at, d.previous_published_at),
+        attempts_base = CASE WHEN job.reset_attempts THEN d.attempts ELSE d.attempts_base END,
+        last_error = CASE WHEN job.reset_attempts THEN NULL ELSE d.last_error END,
+        key_hash = CASE WHEN (d.lane >= 0) = ordered THEN d.key_hash
+                        WHEN ordered THEN (SELECT outbox.delivery_key(ordered, e.ordering_key)
+                                             FROM outbox.event e WHERE e.seq = d.seq) END,
+        lane = CASE WHEN (d.lane >= 0) = ordered THEN d.lane
+                    WHEN ordered THEN (SELECT outbox.delivery_lane(ordered, e.ordering_key, e.seq)
+                                         FROM outbox.event e WHERE e.seq = d.seq)
+                    ELSE -1 END
+      FROM unnest(starts, ends) AS v (first, last)  -- ascending: so two replays never deadlock
+     WHERE d.relay_id = job.relay_id AND d.seq BETWEEN v.first AND v.last
+       AND d.state = ANY (job.states);
+    GET DIAGNOSTICS moved = ROW_COUNT;
+    RETURN moved;
+END $$;
+
+-- One event by hand: a replay that nobody planned. Returns its seq, or nothing if it is in another state.
+CREATE OR REPLACE FUNCTION outbox.replay_one(
+    relay integer, seq bigint, replay text, reset_attempts boolean
+) RETURNS SETOF bigint LANGUAGE plpgsql AS $$
+DECLARE
+    ordered boolean := (SELECT r.ordering = 'Key' FROM outbox.relay r WHERE r.id = relay);
+    job outbox.replay;
+BEGIN
+    job.id := replay;
+    job.relay_id := relay;
+    job.states := '{PUBLISHED, DEAD}';
+    job.reset_attempts := reset_attempts;
+    IF outbox.requeue(job, ordered, ARRAY[seq], now()) = 1 THEN
+        RETURN NEXT seq;
+    END IF;
+END $$;
+
+-- Events that the relay never had get their first delivery. Routing of those that nobody wanted locks
+-- them while it runs: so they are locked here first, and neither waits for the other. They stay
+-- where they are: another relay that registered since may not have been offered them yet.
+CREATE OR REPLACE FUNCTION outbox.backfill(job outbox.replay, ordered boolean, seqs bigint[], due timestamptz)
+    RETURNS integer LANGUAGE plpgsql  -- planned in loops, without JIT: ../planner.sql
+    AS $$
+DECLARE
+    given integer;
+BEGIN
+    PERFORM u.seq FROM unnest(seqs) AS v (seq) JOIN outbox.unmatched u ON u.seq = v.seq
+        FOR UPDATE OF u;
+    INSERT INTO outbox.delivery (relay_id, seq, bytes, key_hash, lane, hold, available_at, age_from,
+                                 replay_id)
+    SELECT job.relay_id, e.seq, outbox.bytes_of(e.payload, e.headers),
+           outbox.delivery_key(ordered, e.ordering_key),
+           outbox.delivery_lane(ordered, e.ordering_key, e.seq),
+           'TIME', greatest(e.available_at, due),
+           CASE WHEN e.available_at = 'infinity' THEN due ELSE greatest(e.available_at, due) END, job.id
+      FROM unnest(seqs) AS v (seq) JOIN outbox.event e ON e.seq = v.seq
+        ON CONFLICT DO NOTHING;
+    GET DIAGNOSTICS given = ROW_COUNT;
+    RETURN given;
+END $$;

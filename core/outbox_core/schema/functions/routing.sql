@@ -1,0 +1,42 @@
+-- Routing: events that came before any relay wanted them. Called by relays at their start and regularly.
+
+-- Events that nobody wanted are offered to all relays that registered since. Returns how many were
+-- offered; run it until that is less than the limit. By address, and without reading deliveries: those
+-- are keyed by relay, and to ask whether any relay has an event would walk over all of them.
+CREATE OR REPLACE FUNCTION outbox.route_unmatched(row_limit integer DEFAULT 1000) RETURNS integer
+    LANGUAGE plpgsql  -- planned in loops: ../planner.sql
+    AS $$
+DECLARE
+    newest bigint := (SELECT max(version) FROM outbox.relay);
+    asked tid[];
+    served bigint[];
+BEGIN
+    SELECT array_agg(u.ctid) INTO asked FROM (
+        SELECT ctid FROM outbox.unmatched WHERE version < newest
+         ORDER BY version, seq LIMIT row_limit FOR UPDATE SKIP LOCKED) u;
+    IF asked IS NULL THEN
+        RETURN 0;
+    END IF;
+    WITH fits AS MATERIALIZED (
+        SELECT r.id, e.seq, outbox.bytes_of(e.payload, e.headers) AS bytes,
+               outbox.delivery_key(r.ordering = 'Key', e.ordering_key) AS key_hash,
+               outbox.delivery_lane(r.ordering = 'Key', e.ordering_key, e.seq) AS lane,
+               e.available_at
+          FROM outbox.unmatched u JOIN outbox.event e ON e.seq = u.seq
+          JOIN outbox.relay r ON r.version > u.version AND r.version <= newest
+                             AND outbox.wants(r, e.event_type, e.tenant_id)
+         WHERE u.ctid = ANY (asked)
+    ), made AS (
+        INSERT INTO outbox.delivery (relay_id, seq, bytes, key_hash, lane, hold, available_at)
+        SELECT f.id, f.seq, f.bytes, f.key_hash, f.lane,
+               'TIME',  -- its seq may lie below the relays' watermark
+               greatest(f.available_at, now())
+          FROM fits f
+            ON CONFLICT DO NOTHING)
+    SELECT array_agg(f.seq) INTO served FROM fits f;
+    IF served IS NOT NULL THEN
+        DELETE FROM outbox.unmatched u WHERE u.seq = ANY (served);
+    END IF;
+    UPDATE outbox.unmatched u SET version = newest WHERE u.ctid = ANY (asked);
+    RETURN cardinality(asked);
+END $$;

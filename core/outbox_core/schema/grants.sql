@@ -1,0 +1,26 @@
+-- Who may call which function. Applied after all functions, so that it holds for those added later:
+-- nothing is PUBLIC's; what is not named here is the relays'. Who may use which table is with the
+-- tables, in migrations/.
+
+REVOKE ALL ON ALL FUNCTIONS IN SCHEMA outbox FROM PUBLIC;
+
+DO $$
+DECLARE
+    f record;
+BEGIN
+    FOR f IN SELECT p.oid::regprocedure AS signature, p.proname AS name
+               FROM pg_proc p JOIN pg_namespace n ON n.oid = p.pronamespace
+              WHERE n.nspname = 'outbox' AND p.prorettype <> 'trigger'::regtype LOOP
+        CASE
+            WHEN f.name IN ('emit', 'first_twin', 'derive_idempotency_key', 'slot_of') THEN
+                EXECUTE format('GRANT EXECUTE ON FUNCTION %s TO outbox_producer', f.signature);
+            WHEN f.name IN ('trace', 'causes', 'effects', 'lanes') THEN
+                EXECUTE format('GRANT EXECUTE ON FUNCTION %s TO outbox_reader, outbox_relay',
+                               f.signature);
+            WHEN f.name = 'require' THEN NULL;  -- the owner's
+            -- Also to retire a relay: the relays' role can already end whatever waits.
+            ELSE
+                EXECUTE format('GRANT EXECUTE ON FUNCTION %s TO outbox_relay', f.signature);
+        END CASE;
+    END LOOP;
+END $$;
