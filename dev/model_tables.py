@@ -14,7 +14,7 @@ from typing import Annotated, Any, Literal, Union, get_args, get_origin
 from pydantic import AwareDatetime, BaseModel
 from pydantic.fields import FieldInfo
 
-from outbox_operator.resources.objects import Quantity, SecretKeyRef
+from outbox_operator.shared.objects import Quantity, SecretKeyRef
 from outbox_relay.contract.values import SecretRef, format_duration
 
 INLINE = (SecretRef, SecretKeyRef)

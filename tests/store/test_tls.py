@@ -18,7 +18,7 @@ from psycopg.conninfo import make_conninfo
 from fixtures.certificates import Authority
 from fixtures.made_resources import outbox_relay
 from fixtures.relays import StartRelay
-from outbox_operator.resources.settings import SECRETS_PATH, store_files, store_variables
+from outbox_operator.shared.store import SECRETS_PATH, store_files, store_variables
 from outbox_relay.contract.reasons import Reason, reason_of
 from outbox_relay.errors import OutboxError, StoreUnavailable, TlsFailed
 from outbox_relay.store.connection import connect, translated
