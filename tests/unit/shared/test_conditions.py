@@ -10,7 +10,9 @@ MORNING = datetime(2026, 6, 1, 8, tzinfo=UTC)
 NOON = datetime(2026, 6, 1, 12, tzinfo=UTC)
 
 
-def ready(status: str, at: datetime, reason: Reason = Reason.AS_EXPECTED) -> Condition:
+def ready(
+    status: str, at: datetime, reason: Reason | ProcessReason = Reason.AS_EXPECTED
+) -> Condition:
     return Condition.model_validate(
         {
             "type": RelayCondition.READY,
