@@ -6,14 +6,14 @@ import os
 import sys
 
 import kopf
+from outbox_core import __version__
+from outbox_core.contract.settings import Log
+from outbox_core.errors import SettingsError
+from outbox_core.observe import logs
 
 from outbox_operator.handlers import register
 from outbox_operator.program import Operator
 from outbox_operator.settings import PREFIX, OperatorSettings, load
-from outbox_relay import __version__
-from outbox_relay.contract.settings import Log
-from outbox_relay.errors import SettingsError
-from outbox_relay.observe import logs
 
 
 def usage() -> argparse.ArgumentParser:

@@ -91,7 +91,7 @@ class Dispatcher:
                 "a defect while looking after %s %s",
                 kind,
                 name,
-                extra={"happening": "defect", "namespace": namespace, "resource": name},
+                extra={"event": "defect", "namespace": namespace, "resource": name},
             )
             raise
         finally:
@@ -111,7 +111,7 @@ class Dispatcher:
             kind,
             name,
             why,
-            extra={"happening": "retry", "namespace": namespace, "resource": name},
+            extra={"event": "retry", "namespace": namespace, "resource": name},
         )
 
 

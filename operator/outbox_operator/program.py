@@ -95,7 +95,7 @@ class Operator:
         log.info(
             "started",
             extra={
-                "happening": "start",
+                "event": "start",
                 "identity": self._settings.identity,
                 "namespaces": list(self._settings.namespaces) or ["*"],
                 "relay_image": self._settings.relay_image,
@@ -115,7 +115,7 @@ class Operator:
 
     def _watch_changed(self, watch: Watch) -> None:
         self._metrics.watching(watch.kind, watch.namespace, watch.synced)
-        at = {"happening": "watch", "namespace": watch.namespace or "*"}
+        at = {"event": "watch", "namespace": watch.namespace or "*"}
         failing = self._failing.setdefault((watch.kind, watch.namespace), Repeats())
         if watch.trouble is not None and failing.is_due(watch.trouble):
             log.warning(advice(watch), extra=at)
@@ -136,7 +136,7 @@ class Operator:
                 log.warning(
                     "OutboxRelay and OutboxReplay are not known here yet: apply crds/, or install "
                     "the chart with crds.enabled; waiting for them",
-                    extra={"happening": "waiting"},
+                    extra={"event": "waiting"},
                 )
             warned = True
             await asyncio.sleep(KIND_POLL_SECONDS)

@@ -8,12 +8,11 @@ from collections.abc import Mapping
 from datetime import timedelta
 from typing import Annotated, Literal
 
+from outbox_core import __version__
+from outbox_core.contract.settings import explain
+from outbox_core.contract.values import Duration, Settings
+from outbox_core.errors import SettingsError
 from pydantic import Field, ValidationError, field_validator
-
-from outbox_relay import __version__
-from outbox_relay.contract.settings import explain
-from outbox_relay.contract.values import Duration, Settings
-from outbox_relay.errors import SettingsError
 
 PREFIX = "OUTBOX_OPERATOR_"
 

@@ -13,15 +13,15 @@ from typing import Any
 
 import psycopg
 import pytest
+from outbox_core.contract.reasons import Reason, reason_of
+from outbox_core.errors import OutboxError, StoreUnavailable, TlsFailed
+from outbox_core.store.connection import connect, translated
 from psycopg.conninfo import make_conninfo
 
 from fixtures.certificates import Authority
 from fixtures.made_resources import outbox_relay
 from fixtures.relays import StartRelay
 from outbox_operator.shared.store import SECRETS_PATH, store_files, store_variables
-from outbox_relay.contract.reasons import Reason, reason_of
-from outbox_relay.errors import OutboxError, StoreUnavailable, TlsFailed
-from outbox_relay.store.connection import connect, translated
 from services import Postgres, scratch, wait_until
 
 pytestmark = pytest.mark.pg

@@ -11,6 +11,7 @@ from datetime import timedelta
 from types import NoneType, UnionType
 from typing import Annotated, Any, Literal, Union, get_args, get_origin
 
+from outbox_core.contract.values import DURATION, LONGEST_DURATION_CHARS, format_duration
 from pydantic import AwareDatetime, BaseModel
 from pydantic.fields import FieldInfo
 
@@ -19,7 +20,6 @@ from outbox_operator.relay.spec.pod import SpreadConstraint
 from outbox_operator.shared.conditions import Condition
 from outbox_operator.shared.pod_settings import EnvVar, PullSecret, Volume, VolumeMount
 from outbox_operator.shared.rules import Rule, length, unchanged
-from outbox_relay.contract.values import DURATION, LONGEST_TEXT, format_duration
 
 Schema = dict[str, Any]
 
@@ -129,7 +129,7 @@ def duration_schema(bounds: Mapping[str, timedelta]) -> Schema:
     return {
         "type": "string",
         "pattern": f"^({DURATION.pattern})$",
-        "maxLength": LONGEST_TEXT,
+        "maxLength": LONGEST_DURATION_CHARS,
         "x-kubernetes-validations": as_validations(rules),
     }
 

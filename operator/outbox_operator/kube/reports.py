@@ -11,9 +11,8 @@ from collections.abc import Callable, Container, Iterable
 from typing import NamedTuple, TypeVar
 
 import aiohttp
+from outbox_core.contract.report import ReportPart
 from pydantic import ValidationError
-
-from outbox_relay.contract.report import ReportPart
 
 Answer = TypeVar("Answer", bound=ReportPart)
 

@@ -116,7 +116,7 @@ class Writer:
             "made" if live is None else "adopted" if is_orphan(live) else "changed",
             kind.name,
             name,
-            extra={"happening": "apply", **_names(resource)},
+            extra={"event": "apply", **_names(resource)},
         )
         return done
 
@@ -124,7 +124,7 @@ class Writer:
         """Its role cannot be changed: it is made again."""
         await self._api.delete(path, live["metadata"]["uid"])
         name = live["metadata"]["name"]
-        log.info("removed RoleBinding %s", name, extra={"happening": "apply", **_names(resource)})
+        log.info("removed RoleBinding %s", name, extra={"event": "apply", **_names(resource)})
 
     def written(self, uid: str) -> Mapping[ChildKey, Written]:
         """By this process, for that resource."""
@@ -147,14 +147,14 @@ class Writer:
                 if is_owned(other, resource)
                 else Refusal(kind.name, name, whose(other, resource), taken=True)
             )
-        log.info("made %s %s", kind.name, name, extra={"happening": "apply", **_names(resource)})
+        log.info("made %s %s", kind.name, name, extra={"event": "apply", **_names(resource)})
         return None
 
     async def expire(self, kind: Kind, resource: Resource) -> None:
         """Delete the resource itself."""
         meta = resource.metadata
         await self._api.delete(kind.path(meta.namespace, meta.name), meta.uid)
-        log.info("removed %s %s", kind.name, meta.name, extra={"happening": "expire"})
+        log.info("removed %s %s", kind.name, meta.name, extra={"event": "expire"})
 
     async def remove(
         self, resource: Resource, unwanted: Iterable[tuple[str, str]], seen: Surroundings
@@ -173,7 +173,7 @@ class Writer:
                     raise
                 refusals.append(refusal_of(kind, name, error, "it cannot be removed: "))
                 continue
-            log.info("removed %s %s", kind, name, extra={"happening": "apply", **_names(resource)})
+            log.info("removed %s %s", kind, name, extra={"event": "apply", **_names(resource)})
         return refusals
 
     def forget(self, uid: str) -> None:

@@ -2,6 +2,8 @@
 
 import asyncio
 
+from outbox_core.contract.report import Report
+
 from outbox_operator.kube.api import Api, JsonObject
 from outbox_operator.kube.kinds import PODS, Kind
 from outbox_operator.kube.owned import answering, children, component, confirm, owner
@@ -14,7 +16,6 @@ from outbox_operator.relay.spec.settings import secrets
 from outbox_operator.shared.objects import Resource
 from outbox_operator.shared.pod_parts import PORT
 from outbox_operator.shared.seen import ENDED, Pod
-from outbox_relay.contract.report import Report
 
 
 class RelayGatherer:

@@ -8,8 +8,9 @@ to all kinds is in `shared.seen`.
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from outbox_core.contract.report import Report
+
 from outbox_operator.shared.seen import Pod, SeenWithPods
-from outbox_relay.contract.report import Report
 
 
 @dataclass(frozen=True)

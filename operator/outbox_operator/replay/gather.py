@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import Mapping
 from datetime import timedelta
 
+from outbox_core.contract.replay import ReplayReport
 from pydantic import ValidationError
 
 from outbox_operator.kube.api import Api, ApiError, JsonObject
@@ -20,7 +21,6 @@ from outbox_operator.shared.marks import is_owned
 from outbox_operator.shared.pod_parts import PORT
 from outbox_operator.shared.seen import Pod
 from outbox_operator.shared.store import store_secrets
-from outbox_relay.contract.replay import ReplayReport
 
 
 class ReplayGatherer:

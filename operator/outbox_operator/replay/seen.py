@@ -9,11 +9,12 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Self
 
+from outbox_core.contract.replay import ReplayReport
+
 from outbox_operator.replay.children.pod import ATTEMPT, DRIVER_CONTAINER
 from outbox_operator.replay.spec.target import TargetRelay
 from outbox_operator.shared.objects import Body
 from outbox_operator.shared.seen import ENDED, Pod, Surroundings
-from outbox_relay.contract.replay import ReplayReport
 
 
 @dataclass(frozen=True)

@@ -10,6 +10,9 @@ from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Any
 
+from outbox_core.contract.reasons import ProcessReason
+from outbox_core.contract.replay import ReplayReport
+
 from outbox_operator.replay.children.names import attempt_name
 from outbox_operator.replay.decide.attempt import Going, Starting
 from outbox_operator.replay.decide.step import (
@@ -31,8 +34,6 @@ from outbox_operator.shared.figures import rounded
 from outbox_operator.shared.reasons import Reason
 from outbox_operator.shared.seen import Refusal, Restraint, Surroundings
 from outbox_operator.shared.silence import CAUSE
-from outbox_relay.contract.reasons import Reason as ProcessReason
-from outbox_relay.contract.replay import ReplayReport
 
 NEEDS_NO_PERSON = frozenset(
     {

@@ -12,12 +12,12 @@ from datetime import datetime
 from enum import StrEnum
 from typing import Annotated, Literal
 
+from outbox_core.contract.values import Time
 from pydantic import Field
 
 from outbox_operator.shared.objects import Count, Status
 from outbox_operator.shared.reasons import Reason
 from outbox_operator.shared.texts import CONDITION_CHARACTERS, condition_text
-from outbox_relay.contract.values import Time
 
 
 class RelayCondition(StrEnum):

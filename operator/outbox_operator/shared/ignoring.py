@@ -31,7 +31,7 @@ class Ignoring:
             resource.kind,
             meta.name,
             notice.message,
-            extra={"happening": "ignored", "namespace": meta.namespace, "resource": meta.name},
+            extra={"event": "ignored", "namespace": meta.namespace, "resource": meta.name},
         )
         return [notice]
 

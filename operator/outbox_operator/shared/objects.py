@@ -10,10 +10,9 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Annotated, Any, Final, Self
 
+from outbox_core.contract.settings import explain
+from outbox_core.contract.values import Settings, Time
 from pydantic import ConfigDict, Field, PrivateAttr, ValidationError
-
-from outbox_relay.contract.settings import explain
-from outbox_relay.contract.values import Settings, Time
 
 GROUP = "outbox.dev"
 VERSION = "v1alpha1"

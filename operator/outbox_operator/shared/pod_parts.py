@@ -7,6 +7,9 @@ resource asks for something else.
 
 from collections.abc import Mapping
 
+from outbox_core.contract.settings import Http
+from outbox_core.contract.values import Settings
+
 from outbox_operator.settings import OperatorSettings
 from outbox_operator.shared.names import Manifest
 from outbox_operator.shared.objects import SecretKeyRef
@@ -18,8 +21,6 @@ from outbox_operator.shared.store import (
     HasStore,
     store_variables,
 )
-from outbox_relay.contract.settings import Http
-from outbox_relay.contract.values import Settings
 
 PORT = Http().port
 """Metrics, probes and status: relay.yaml does not set it, so it is the contract's default."""

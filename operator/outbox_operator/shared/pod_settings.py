@@ -9,10 +9,10 @@ judges the pod.
 from collections.abc import Mapping
 from typing import Annotated, Literal
 
+from outbox_core.contract.values import Settings
 from pydantic import ConfigDict, Field, model_validator
 
 from outbox_operator.shared.objects import ObjectName, PlainObject, SecretKeyRef
-from outbox_relay.contract.values import Settings
 
 OUR_ENV = ("OUTBOX_DSN", "POD_NAME")
 """Variables that the operator sets itself."""

@@ -69,7 +69,7 @@ class Restrainer:
                 resource.kind,
                 meta.name,
                 memory.rivalry.message,
-                extra={"happening": "rival", "namespace": meta.namespace, "resource": meta.name},
+                extra={"event": "rival", "namespace": meta.namespace, "resource": meta.name},
             )
         return first_restraint(resource, memory.rivalry, self._settings, now)
 

@@ -10,9 +10,10 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, NamedTuple, Self
 
+from outbox_core.contract.reasons import LastWords
+from outbox_core.contract.report import Report
+
 from outbox_operator.shared.objects import REVISION, Body
-from outbox_relay.contract.reasons import LastWords
-from outbox_relay.contract.report import Report
 
 ChildKey = tuple[str, str]
 """Kind and name of a child."""

@@ -7,11 +7,11 @@ Secret is read here, only named.
 
 from typing import Annotated, Literal, Protocol
 
+from outbox_core.contract.settings import StoreTimeouts
+from outbox_core.contract.values import Settings
 from pydantic import Field, model_validator
 
 from outbox_operator.shared.objects import SecretKeyRef
-from outbox_relay.contract.settings import StoreTimeouts
-from outbox_relay.contract.values import Settings
 
 DSN_ENV = "OUTBOX_DSN"
 """An environment variable and not a file, so that `kubectl exec` finds it without a config, too."""
@@ -103,7 +103,7 @@ def store_files(relay: HasStore) -> dict[str, SecretKeyRef]:
 def store_variables(relay: HasStore) -> dict[str, str]:
     """TLS to the store, as variables that libpq itself reads: so every program in a pod has it,
     with a config or without, and of any version. In libpq the connection string would win over
-    them; `outbox_relay.store.connection` sees that it does not."""
+    them; `outbox_core.store.connection` sees that it does not."""
     tls = relay.spec.store.postgresql.tls
     if tls is None:
         return {}

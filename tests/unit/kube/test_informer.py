@@ -159,7 +159,7 @@ def test_what_nobody_expected_does_not_end_a_watch(caplog: pytest.LogCaptureFixt
             await until(lambda: lists == 3 and names(informer) == ["a"])
 
     asyncio.run(test())
-    told = [r for r in caplog.records if getattr(r, "happening", "") == "defect"]
+    told = [r for r in caplog.records if getattr(r, "event", "") == "defect"]
     assert len(told) == 2
 
 

@@ -6,11 +6,11 @@ from contextlib import asynccontextmanager
 
 import pytest
 from aiohttp import web
+from outbox_core.contract.report import Report
 
 from fixtures.made_seen import report
 from outbox_operator.kube import reports
 from outbox_operator.kube.reports import FIRST_PAUSE_SECONDS, LONGEST_PAUSE_SECONDS, Reporters
-from outbox_relay.contract.report import Report
 
 POD = ("orders-relay-a", "127.0.0.1")
 

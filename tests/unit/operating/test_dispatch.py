@@ -593,7 +593,7 @@ def test_a_field_that_is_not_known_is_told_once_for_each_generation(
                 assert told() == 2 * life
 
     asyncio.run(test())
-    lines = [r.message for r in caplog.records if getattr(r, "happening", "") == "ignored"]
+    lines = [r.message for r in caplog.records if getattr(r, "event", "") == "ignored"]
     assert len(lines) == 4
     assert "spec.fromTheFuture; upgrade the operator or remove it" in lines[0]
     assert "SpecInvalid" not in str(server.status)

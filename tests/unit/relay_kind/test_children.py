@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 import yaml
+from outbox_core.contract.settings import RelaySettings
 
 from fixtures.made_resources import KAFKA, outbox_relay
 from fixtures.made_seen import retiring, seen
@@ -19,7 +20,6 @@ from outbox_operator.settings import OperatorSettings
 from outbox_operator.shared.names import Manifest
 from outbox_operator.shared.objects import REVISION
 from outbox_operator.shared.seen import Secret
-from outbox_relay.contract.settings import RelaySettings
 
 OPERATOR = OperatorSettings(relay_image="registry/relay:1")
 SASL = {

@@ -2,6 +2,8 @@
 
 from datetime import timedelta
 
+from outbox_core.contract.report import TopError
+
 from fixtures.made_resources import outbox_relay
 from fixtures.made_seen import NOW, deployment, pod, report, seen
 from outbox_operator.relay.decide.autoscaling import Scale, ScaleMemory
@@ -12,7 +14,6 @@ from outbox_operator.relay.status import decide_status
 from outbox_operator.shared.notices import QUIET_TIME, Notice, damped
 from outbox_operator.shared.reasons import Reason
 from outbox_operator.shared.seen import Secret
-from outbox_relay.contract.report import TopError
 
 WELL = seen(pod(report=report()), deployment=deployment())
 NO_SECRET = seen(secrets=[Secret("orders-db", None)], deployment=deployment(ready=0))

@@ -6,6 +6,7 @@ say, and how `kubectl wait`, kstatus and Argo CD read them.
 from typing import Any
 
 import pytest
+from outbox_core.contract.reasons import LastWords
 
 from fixtures.gitops import argocd_health, is_awaited, kstatus
 from fixtures.made_resources import relay_body
@@ -15,7 +16,6 @@ from outbox_operator.relay.spec.resource import OutboxRelay, RelayStatus
 from outbox_operator.relay.status import decide_invalid, decide_status
 from outbox_operator.shared.conditions import Condition
 from outbox_operator.shared.seen import Refusal, Secret, Stopped, Waiting
-from outbox_relay.contract.reasons import LastWords
 
 OLD = pod("orders-relay-old", report=report(), revision="old")
 NEW = pod("orders-relay-new", report=report())

@@ -5,13 +5,13 @@ from typing import Any
 
 import pytest
 import yaml
+from outbox_core.contract.settings import RelaySettings, load_relay
 
 from fixtures.made_resources import KAFKA, outbox_relay
 from outbox_operator.relay.spec.settings import secret_files, secrets, settings
 from outbox_operator.shared.objects import SecretKeyRef
 from outbox_operator.shared.pod_parts import PORT
 from outbox_operator.shared.store import DSN_ENV, SECRETS_PATH
-from outbox_relay.contract.settings import RelaySettings, load
 
 TLS = {
     "caSecretRef": {"name": "kafka-ca", "key": "ca.crt"},
@@ -59,7 +59,7 @@ def test_what_the_resource_says_is_in_the_file(tmp_path: Path) -> None:
     )
     file = tmp_path / "relay.yaml"
     file.write_text(yaml.safe_dump(settings(relay)))
-    read = load(file)
+    read = load_relay(file)
     assert read.name == "shop/orders"
     assert read.store.dsn.env == DSN_ENV
     assert read.store.connect_timeout.total_seconds() == 3

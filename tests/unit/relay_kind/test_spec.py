@@ -4,11 +4,11 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
+from outbox_core.contract.settings import Behaviour, RelaySettings, explain
 from pydantic import ValidationError
 
 from fixtures.made_resources import KAFKA, outbox_relay, relay_body
 from outbox_operator.relay.spec.resource import OutboxRelay
-from outbox_relay.contract.settings import Behaviour, RelaySettings, explain
 
 CERT_ALONE = {"certSecretRef": {"name": "a", "key": "b"}}
 

@@ -4,6 +4,8 @@ from datetime import datetime
 from typing import Any
 
 import pytest
+from outbox_core.contract.reasons import LastWords
+from outbox_core.contract.report import TopError
 
 from fixtures.made_resources import KAFKA, outbox_relay
 from fixtures.made_seen import NOW, deployment, pod, report, retiring, seen
@@ -19,8 +21,6 @@ from outbox_operator.relay.status import (
 )
 from outbox_operator.shared.conditions import Condition
 from outbox_operator.shared.seen import Pod, Refusal, Secret, Stopped, Waiting
-from outbox_relay.contract.reasons import LastWords
-from outbox_relay.contract.report import TopError
 
 WORDS = LastWords(reason="WrongPassword", message="the password is not accepted; correct it")
 NO_TOPIC = TopError(error_class="event", code="_UNKNOWN_TOPIC", text="no such topic", count=3)

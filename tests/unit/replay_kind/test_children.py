@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 import yaml
+from outbox_core.contract.replay import ReplayRequest, ReplaySettings
 from packaging.requirements import Requirement
 
 from fixtures.corpus import Case, cases, examples
@@ -22,7 +23,6 @@ from outbox_operator.replay.spec.resource import OutboxReplay, SparkPod
 from outbox_operator.replay.spec.settings import replay_settings
 from outbox_operator.settings import OperatorSettings
 from outbox_operator.shared.names import Manifest
-from outbox_relay.contract.replay import ReplayRequest, ReplaySettings
 
 ROOT = Path(__file__).resolve().parents[3]
 OPERATOR = OperatorSettings(spark_image="registry/spark:1", image_pull_policy="IfNotPresent")

@@ -8,6 +8,7 @@ from typing import Any, cast
 
 import pytest
 from aiohttp import web
+from outbox_core.contract.replay import ReplayReport
 
 from fixtures.answering import answering
 from fixtures.made_resources import relay_body, replay_body
@@ -24,7 +25,6 @@ from outbox_operator.replay.gather import ReplayGatherer
 from outbox_operator.replay.reconcile import ReplayReconciler
 from outbox_operator.settings import OperatorSettings
 from outbox_operator.shared.silence import SILENT_AFTER
-from outbox_relay.contract.replay import ReplayReport
 
 SECRET = {"metadata": {"uid": "1", "resourceVersion": "1"}}
 KEY = ("OutboxReplay", "shop", "again")

@@ -5,11 +5,11 @@ from typing import Any
 
 import pytest
 import yaml
+from outbox_core.contract.settings import explain
 from pydantic import ValidationError
 
 from fixtures.corpus import ROOT, models_refusal
 from fixtures.made_resources import outbox_replay
-from outbox_relay.contract.settings import explain
 
 JUNE, JULY = "2026-06-01T00:00:00Z", "2026-07-01T02:00:00+02:00"
 

@@ -2,9 +2,10 @@
 
 from datetime import UTC, datetime
 
+from outbox_core.contract.reasons import ProcessReason
+
 from outbox_operator.shared.conditions import Condition, RelayCondition, carried_over
 from outbox_operator.shared.reasons import Reason
-from outbox_relay.contract.reasons import Reason as ProcessReason
 
 MORNING = datetime(2026, 6, 1, 8, tzinfo=UTC)
 NOON = datetime(2026, 6, 1, 12, tzinfo=UTC)

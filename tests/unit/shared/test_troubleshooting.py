@@ -3,9 +3,10 @@
 import re
 from pathlib import Path
 
+from outbox_core.contract.reasons import ProcessReason as RelayReason
+
 from outbox_operator.shared.conditions import RelayCondition, ReplayCondition
 from outbox_operator.shared.reasons import Reason
-from outbox_relay.contract.reasons import Reason as RelayReason
 
 PAGE = (Path(__file__).resolve().parents[3] / "docs" / "troubleshooting.md").read_text()
 

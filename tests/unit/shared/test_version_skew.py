@@ -5,16 +5,9 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from pydantic import BaseModel, ValidationError, create_model
-
-from fixtures.corpus import CORPUS, KINDS, Case
-from fixtures.made_resources import KAFKA, outbox_relay, outbox_replay, relay_body
-from outbox_operator.relay.spec.settings import settings
-from outbox_operator.replay.spec.settings import replay_settings
-from outbox_operator.shared.objects import without_defaults
-from outbox_relay.contract.reasons import LastWords
-from outbox_relay.contract.replay import Preview, ReplayReport, ReplaySettings, TypeCount
-from outbox_relay.contract.report import (
+from outbox_core.contract.reasons import LastWords
+from outbox_core.contract.replay import Preview, ReplayReport, ReplaySettings, TypeCount
+from outbox_core.contract.report import (
     Backlog,
     Busy,
     ParkedDestination,
@@ -22,7 +15,14 @@ from outbox_relay.contract.report import (
     Report,
     TopError,
 )
-from outbox_relay.contract.settings import RelaySettings, explain
+from outbox_core.contract.settings import RelaySettings, explain
+from pydantic import BaseModel, ValidationError, create_model
+
+from fixtures.corpus import CORPUS, KINDS, Case
+from fixtures.made_resources import KAFKA, outbox_relay, outbox_replay, relay_body
+from outbox_operator.relay.spec.settings import settings
+from outbox_operator.replay.spec.settings import replay_settings
+from outbox_operator.shared.objects import without_defaults
 
 EVERYTHING = [Case(CORPUS / "good" / f"{kind}-everything.yaml") for kind in ("relay", "replay")]
 PLAIN = {"affinity", "topologySpreadConstraints", "egress", "volumes"}

@@ -90,7 +90,7 @@ class Informer:
                 log.exception(
                     "a defect while watching %s; trying again",
                     self.kind.plural,
-                    extra={"happening": "defect", "namespace": self.place or "*"},
+                    extra={"event": "defect", "namespace": self.place or "*"},
                 )
             if time.monotonic() - since > LONGEST_PAUSE_SECONDS:
                 pause = FIRST_PAUSE_SECONDS  # it had worked for a while
@@ -104,7 +104,7 @@ class Informer:
                 "cannot watch %s: %s; doing without",
                 self.kind.plural,
                 error,
-                extra={"happening": "watch", "namespace": self.place or "*"},
+                extra={"event": "watch", "namespace": self.place or "*"},
             )
         for key in list(self._found):
             self._forget(key)

@@ -8,9 +8,10 @@ when the operator restarts, which costs a little time and nothing else.
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
+from outbox_core.contract.values import format_duration
+
 from outbox_operator.relay.spec.autoscaling import Autoscaling
 from outbox_operator.shared.reasons import Reason
-from outbox_relay.contract.values import format_duration
 
 TRIAL_TIME = timedelta(seconds=75)
 """How long after new pods are ready their worth is judged: rates are those of the last minute."""

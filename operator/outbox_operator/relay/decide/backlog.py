@@ -7,13 +7,14 @@ Figures are rounded where their last digits mean nothing, so that a status is no
 from collections.abc import Sequence
 from datetime import timedelta
 
+from outbox_core.contract.report import Backlog, Report, Throughput, TopError
+from outbox_core.contract.values import format_duration
+
 from outbox_operator.relay.decide.autoscaling import Load
 from outbox_operator.relay.spec.resource import OutboxRelay, RelayStatus
 from outbox_operator.shared.checks import Finding
 from outbox_operator.shared.figures import rounded
 from outbox_operator.shared.reasons import Reason
-from outbox_relay.contract.report import Backlog, Report, Throughput, TopError
-from outbox_relay.contract.values import format_duration
 
 USUAL_LAG_SECONDS = 60.0
 """From this age of its oldest event on a backlog is not healthy, where the spec has no other

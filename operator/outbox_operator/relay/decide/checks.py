@@ -8,6 +8,8 @@ from collections.abc import Callable
 from datetime import datetime, timedelta
 from functools import partial
 
+from outbox_core.contract.reasons import ProcessReason
+
 from outbox_operator.relay.children.deployment import PROGRESS_DEADLINE_SECONDS
 from outbox_operator.relay.seen import RelaySeen
 from outbox_operator.relay.spec.resource import OutboxRelay
@@ -25,7 +27,6 @@ from outbox_operator.shared.checks import (
 from outbox_operator.shared.names import child_name
 from outbox_operator.shared.reasons import Reason
 from outbox_operator.shared.seen import Pod, Stopped
-from outbox_relay.contract.reasons import Reason as ProcessReason
 
 SET_UP_TIME = timedelta(minutes=1)
 """How long a node may take for a pod's volumes and network, which is seconds. The kubelet itself

@@ -10,6 +10,8 @@ from dataclasses import dataclass
 from dataclasses import replace as with_
 from datetime import datetime
 
+from outbox_core.contract.reasons import ProcessReason
+
 from outbox_operator.relay.children.pod import CONFIG_VOLUME
 from outbox_operator.relay.decide.checks import first_finding, is_overdue
 from outbox_operator.relay.seen import RelaySeen
@@ -18,7 +20,6 @@ from outbox_operator.shared.checks import Finding
 from outbox_operator.shared.names import child_name
 from outbox_operator.shared.objects import REVISION, Body
 from outbox_operator.shared.reasons import Reason
-from outbox_relay.contract.reasons import Reason as ProcessReason
 
 NEEDS_NO_PERSON = frozenset(
     {

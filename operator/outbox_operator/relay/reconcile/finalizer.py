@@ -95,7 +95,7 @@ class Finalizer:
             "OutboxRelay %s is gone: %s",
             meta.name,
             found.message,
-            extra={"happening": "skipped", "namespace": meta.namespace, "resource": meta.name},
+            extra={"event": "skipped", "namespace": meta.namespace, "resource": meta.name},
         )
         notice = Notice(found.reason, found.message, warning=True)
         with contextlib.suppress(Unreachable):

@@ -3,9 +3,8 @@
 from datetime import timedelta
 from typing import Annotated
 
+from outbox_core.contract.values import Duration, Settings
 from pydantic import Field, model_validator
-
-from outbox_relay.contract.values import Duration, Settings
 
 MOST_REPLICAS = 1000
 """More is a slip of the finger: a relay drains some ten thousand events a second."""

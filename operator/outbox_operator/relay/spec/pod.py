@@ -3,11 +3,11 @@
 from collections.abc import Mapping
 from typing import Annotated, Literal
 
+from outbox_core.contract.values import Settings
 from pydantic import ConfigDict, Field, model_validator
 
 from outbox_operator.shared.objects import Quantity
 from outbox_operator.shared.pod_settings import PodSettings
-from outbox_relay.contract.values import Settings
 
 
 class ResourceRequirements(Settings):

@@ -5,15 +5,14 @@ The publisher of an OutboxRelay: the contract's, but its secrets are keys of Sec
 """
 
 from collections.abc import Mapping
-from datetime import timedelta
 from typing import Annotated
 
+from outbox_core.contract.librdkafka import BY_KEY, REFUSED
+from outbox_core.contract.settings import KafkaProducer, PublisherUnion, SaslMechanism
+from outbox_core.contract.values import Settings
 from pydantic import Field, model_validator
 
 from outbox_operator.shared.objects import SecretKeyRef
-from outbox_relay.contract.librdkafka import BY_KEY, REFUSED
-from outbox_relay.contract.settings import KafkaProducer, SaslMechanism
-from outbox_relay.contract.values import Settings
 
 ONE_OF = f"one of {', '.join(BY_KEY)}"
 
@@ -64,17 +63,5 @@ class Kafka(KafkaProducer):
         return self
 
 
-class Publisher(Settings):
-    kafka: Kafka | None = None
-    """Apache Kafka, and what speaks its protocol."""
-
-    @model_validator(mode="after")
-    def exactly_one(self) -> "Publisher":
-        if self.kafka is None:
-            raise ValueError("name exactly one publisher: kafka")
-        return self
-
-    @property
-    def timeout(self) -> timedelta:
-        assert self.kafka is not None
-        return self.kafka.delivery_timeout
+class Publisher(PublisherUnion[Kafka]):
+    pass

@@ -8,6 +8,9 @@ and bounds; here is what Kubernetes adds. `settings` makes relay.yaml of it, `cr
 from datetime import timedelta
 from typing import Annotated, Literal
 
+from outbox_core.contract.report import Backlog, Throughput, TopError
+from outbox_core.contract.settings import Behaviour
+from outbox_core.contract.values import Settings, Time
 from pydantic import Field, model_validator
 
 from outbox_operator.relay.spec.autoscaling import MOST_REPLICAS, Autoscaling
@@ -23,9 +26,6 @@ from outbox_operator.shared.objects import (
     Status,
 )
 from outbox_operator.shared.store import TLS_ENV, TLS_SAID_TWICE, Store
-from outbox_relay.contract.report import Backlog, Throughput, TopError
-from outbox_relay.contract.settings import Behaviour
-from outbox_relay.contract.values import Settings, Time
 
 LONGEST_OBJECT_NAME = 189
 """With the longest namespace (63) before it, it is a relay's name of 253 characters, the most that

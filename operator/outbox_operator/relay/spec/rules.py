@@ -2,14 +2,15 @@
 
 from collections.abc import Iterator
 
+from outbox_core.contract.librdkafka import BY_KEY, REFUSED
+from outbox_core.contract.settings import Polling, RetryPolicy
+
 from outbox_operator.relay.spec.autoscaling import Autoscaling
 from outbox_operator.relay.spec.pod import RelayPod
 from outbox_operator.relay.spec.publisher import ONE_OF, Kafka, KafkaTls, Publisher
 from outbox_operator.relay.spec.resource import LONGEST_OBJECT_NAME, OutboxRelay, RelaySpec
 from outbox_operator.shared.rules import VOLUMES_FIT, ForGood, Rule, Rules, length
 from outbox_operator.shared.store import TLS_ENV, TLS_SAID_TWICE
-from outbox_relay.contract.librdkafka import BY_KEY, REFUSED
-from outbox_relay.contract.settings import Polling, RetryPolicy
 
 FOR_GOOD: ForGood = {
     RelaySpec: (

@@ -7,11 +7,12 @@ is only named.
 
 from typing import Any
 
+from outbox_core.contract.settings import RelaySettings, StoreTimeouts
+
 from outbox_operator.relay.spec.publisher import Kafka
 from outbox_operator.relay.spec.resource import OutboxRelay, RelaySpec
 from outbox_operator.shared.objects import SecretKeyRef, without_defaults
 from outbox_operator.shared.store import DSN_ENV, keys_by_secret, secret_path, store_files
-from outbox_relay.contract.settings import RelaySettings, StoreTimeouts
 
 SAME = (set(RelaySpec.model_fields) & set(RelaySettings.model_fields)) - {"store", "publisher"}
 """What resource and file have under the same names."""
@@ -27,7 +28,7 @@ PASSWORD_FILE = "kafka-password"  # noqa: S105
 
 def settings(relay: OutboxRelay) -> dict[str, Any]:
     """
-    The content of relay.yaml, as `outbox_relay.contract.settings.load` reads it. Only what differs
+    The content of relay.yaml, as `outbox_core.contract.settings.load` reads it. Only what differs
     from the contract's defaults: a relay of an older version, which a resource may pin, refuses
     fields that it does not know.
 

@@ -10,6 +10,9 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Literal
 
+from outbox_core.contract.reasons import ProcessReason
+from outbox_core.contract.replay import Exit, ReplayReport
+
 from outbox_operator.replay.seen import Driver, Ended, ReplaySeen
 from outbox_operator.replay.spec.resource import OutboxReplay
 from outbox_operator.shared.checks import (
@@ -22,8 +25,6 @@ from outbox_operator.shared.objects import Body
 from outbox_operator.shared.reasons import Reason
 from outbox_operator.shared.seen import Pod, SeenWithPods
 from outbox_operator.shared.silence import SILENT_AFTER
-from outbox_relay.contract.reasons import Reason as ProcessReason
-from outbox_relay.contract.replay import Exit, ReplayReport
 
 SETTLE_TIME = timedelta(seconds=5)
 """Between the end of a Job and our seeing that of its pod: two watches, of which either may lag."""

@@ -10,13 +10,14 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Literal
 
+from outbox_core.contract.reasons import ProcessReason
+from outbox_core.contract.replay import ReplayReport
+
 from outbox_operator.replay.decide.attempt import Going, Over, Starting, is_gone, judge_attempt
 from outbox_operator.replay.seen import ReplaySeen
 from outbox_operator.replay.spec.resource import OutboxReplay
 from outbox_operator.shared.checks import Finding, a_secret_is_missing
 from outbox_operator.shared.reasons import Reason
-from outbox_relay.contract.reasons import Reason as ProcessReason
-from outbox_relay.contract.replay import ReplayReport
 
 Engine = Literal["SparkApplication", "Job"]
 ENGINES: tuple[Engine, ...] = ("SparkApplication", "Job")

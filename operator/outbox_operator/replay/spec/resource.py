@@ -9,6 +9,8 @@ import re
 from collections.abc import Mapping
 from typing import Annotated, Literal
 
+from outbox_core.contract.replay import Preview, ReplayRequest
+from outbox_core.contract.values import Settings, Time
 from pydantic import Field, model_validator
 
 from outbox_operator.shared.conditions import Condition
@@ -22,8 +24,6 @@ from outbox_operator.shared.objects import (
     Status,
 )
 from outbox_operator.shared.pod_settings import PodSettings
-from outbox_relay.contract.replay import Preview, ReplayRequest
-from outbox_relay.contract.values import Settings, Time
 
 REQUESTED_BY = "outbox.dev/requested-by"
 """An annotation: who asks for it. Kubernetes does not keep who made a resource."""

@@ -1,8 +1,9 @@
 """The rules of OutboxReplay in CEL: see `shared.rules`."""
 
+from outbox_core.contract.selection import Range, Selection
+
 from outbox_operator.replay.spec.resource import POD_KEYS, POD_KEYS_TOLD, ReplaySpec
 from outbox_operator.shared.rules import ForGood, Rule, Rules
-from outbox_relay.contract.selection import Range, Selection
 
 FOR_GOOD: ForGood = {
     ReplaySpec: (

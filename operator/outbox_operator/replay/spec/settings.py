@@ -7,16 +7,17 @@ the environment, under the name that relays know it by.
 
 from typing import Any
 
+from outbox_core.contract.replay import ReplayRequest, ReplaySettings
+from outbox_core.contract.settings import StoreTimeouts
+
 from outbox_operator.replay.spec.resource import OutboxReplay
 from outbox_operator.replay.spec.target import TargetRelay
 from outbox_operator.shared.objects import without_defaults
 from outbox_operator.shared.store import DSN_ENV
-from outbox_relay.contract.replay import ReplayRequest, ReplaySettings
-from outbox_relay.contract.settings import StoreTimeouts
 
 
 def replay_settings(replay: OutboxReplay, relay: TargetRelay) -> dict[str, Any]:
-    """As `outbox_relay.contract.replay.load_replay` reads it; only what differs from the contract's
+    """As `outbox_core.contract.replay.load_replay` reads it; only what differs from the contract's
     defaults, as in relay.yaml."""
     request: dict[str, Any] = replay.spec.model_dump(
         mode="json", by_alias=True, exclude_none=True, include=set(ReplayRequest.model_fields)
