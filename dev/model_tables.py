@@ -15,7 +15,7 @@ from pydantic import AwareDatetime, BaseModel
 from pydantic.fields import FieldInfo
 
 from outbox_core.contract.values import SecretRef, format_duration
-from outbox_operator.resources.objects import Quantity, SecretKeyRef
+from outbox_operator.shared.objects import Quantity, SecretKeyRef
 
 INLINE = (SecretRef, SecretKeyRef)
 """Explained once, above the tables."""

@@ -70,7 +70,9 @@ def create_topic(bootstrap: str) -> None:
 
 def relay_settings(bootstrap: str) -> str:
     settings = (HERE / "relay.yaml").read_text()
-    return settings.replace("127.0.0.1:9092", bootstrap).replace("port: 8080", f"port: {free_port()}")
+    return settings.replace("127.0.0.1:9092", bootstrap).replace(
+        "port: 8080", f"port: {free_port()}"
+    )
 
 
 @contextmanager

@@ -39,7 +39,7 @@ def main() -> None:
     except SettingsError as error:
         sys.exit(f"outbox-operator: {error}")
     logs.set_up(Log(format=settings.log_format, level=settings.log_level))
-    logging.getLogger("kopf").setLevel(logging.WARNING)  # it tells of every event it handles
+    logging.getLogger("kopf").setLevel(logging.WARNING)  # it logs every event it handles
     registry = kopf.OperatorRegistry()
     operator = Operator(settings)
     register(registry, operator)

@@ -12,13 +12,13 @@ from typing import Any
 
 import kopf
 
-from outbox_operator.cluster.kinds import RELAYS, REPLAYS
-from outbox_operator.cluster.seldom import Seldom
+from outbox_operator.kube.kinds import CUSTOM, Kind
 from outbox_operator.program import Operator
-from outbox_operator.resources.objects import GROUP, VERSION
+from outbox_operator.repeats import Repeats
+from outbox_operator.shared.objects import GROUP, VERSION
 
 KOPF_WATCHES = "kopf._cogs.clients.watching"
-"""The logger that tells of each attempt."""
+"""Kopf's logger, which reports each attempt."""
 
 
 class Patience:
@@ -31,7 +31,7 @@ class Patience:
 
 
 def register(registry: kopf.OperatorRegistry, operator: Operator) -> None:
-    logging.getLogger(KOPF_WATCHES).addFilter(Seldom())
+    logging.getLogger(KOPF_WATCHES).addFilter(Repeats())
 
     @kopf.on.login(registry=registry)
     async def log_in(**given: Any) -> kopf.ConnectionInfo | None:
@@ -55,10 +55,11 @@ def register(registry: kopf.OperatorRegistry, operator: Operator) -> None:
     async def end(**_: Any) -> None:
         await operator.stop()
 
-    @kopf.on.event(GROUP, VERSION, RELAYS.plural, registry=registry)
-    async def relay(event: Any, name: str, namespace: str | None, **_: Any) -> None:
-        operator.noticed(RELAYS.name, str(namespace), name, event)
+    for kind in CUSTOM.values():
+        watch(registry, kind, operator)
 
-    @kopf.on.event(GROUP, VERSION, REPLAYS.plural, registry=registry)
-    async def replay(event: Any, name: str, namespace: str | None, **_: Any) -> None:
-        operator.noticed(REPLAYS.name, str(namespace), name, event)
+
+def watch(registry: kopf.OperatorRegistry, kind: Kind, operator: Operator) -> None:
+    @kopf.on.event(GROUP, VERSION, kind.plural, registry=registry)
+    async def noticed(event: Any, name: str, namespace: str | None, **_: Any) -> None:
+        operator.noticed(kind.name, str(namespace), name, event)

@@ -5,9 +5,9 @@ from collections.abc import Mapping
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
-from outbox_operator.resources.conditions import RelayCondition, ReplayCondition
+from outbox_operator.shared.conditions import RelayCondition, ReplayCondition
+from outbox_operator.shared.objects import Key
 
-Key = tuple[str, str, str]
 KINDS = {"OutboxRelay": RelayCondition, "OutboxReplay": ReplayCondition}
 STATES = ("True", "False", "Unknown")
 

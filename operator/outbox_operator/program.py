@@ -12,29 +12,34 @@ from typing import Any
 
 from aiohttp import web
 
-from outbox_operator.cluster.api import Api, ApiError
-from outbox_operator.cluster.client import Writer
-from outbox_operator.cluster.gather import Gatherer
-from outbox_operator.cluster.gather_replay import ReplayGatherer
-from outbox_operator.cluster.informer import Informers, Owner
-from outbox_operator.cluster.kinds import CHILDREN, PODS, RELAYS, REPLAYS
-from outbox_operator.cluster.probe import Probe
-from outbox_operator.cluster.reports import Reporters
-from outbox_operator.cluster.secrets import Secrets
-from outbox_operator.cluster.seldom import Seldom
-from outbox_operator.cluster.watches import Watches
-from outbox_operator.decide.watching import advice, place_of, readiness
+from outbox_operator.dispatch import Dispatcher
+from outbox_operator.kube.api import Api, ApiError
+from outbox_operator.kube.kinds import CHILDREN, CUSTOM, PODS, RELAYS, REPLAYS
+from outbox_operator.kube.reports import Reporters
+from outbox_operator.kube.secrets import Secrets
+from outbox_operator.kube.watch.informer import Informers, Owner
+from outbox_operator.kube.watch.probe import Probe
+from outbox_operator.kube.watch.readiness import advice, place_of, readiness
+from outbox_operator.kube.watch.state import Watch
+from outbox_operator.kube.watch.watches import Watches
+from outbox_operator.kube.writer import Writer
 from outbox_operator.metrics import Metrics
-from outbox_operator.reconcile import Reconciler
-from outbox_operator.reconcile_replay import Key, ReplayReconciler
+from outbox_operator.reconciling import KindReconciler
+from outbox_operator.relay.gather import RelayGatherer
+from outbox_operator.relay.reconcile.reconciler import RelayReconciler
+from outbox_operator.relay.spec.resource import OutboxRelay
+from outbox_operator.repeats import Repeats
+from outbox_operator.replay.gather import ReplayGatherer
+from outbox_operator.replay.reconcile import ReplayReconciler
 from outbox_operator.server import serve
 from outbox_operator.settings import OperatorSettings
-from outbox_operator.watch import Watch
+from outbox_operator.shared.objects import Key
 from outbox_operator.worklist import Worklist
 
 log = logging.getLogger("outbox.operator")
 
-KINDS_SECONDS = 2.0
+KIND_POLL_SECONDS = 2.0
+"""Between two questions for our kinds, where the cluster does not know them yet."""
 STALLED_SECONDS = 600.0
 """A look takes no longer, however slow the API server is: it gives up on each request after half a
 minute."""
@@ -53,12 +58,12 @@ class Operator:
         self._server: web.AppRunner | None = None
         self._metrics = Metrics()
         self._watches = Watches(self._watch_changed)
-        self._failing: dict[tuple[str, str | None], Seldom] = {}
-        """By watch: what was said of its troubles."""
+        self._failing: dict[tuple[str, str | None], Repeats] = {}
+        """By watch: what was logged of its troubles."""
         self._api: Api | None = None
         self._reporters: Reporters | None = None
         self._worklist: Worklist[Key] | None = None
-        self._reconciler: Reconciler | None = None
+        self._dispatcher: Dispatcher | None = None
 
     async def start(self) -> None:
         metrics = self._metrics
@@ -74,14 +79,15 @@ class Operator:
         )
         secrets = Secrets(api, self._settings.secret_look.total_seconds())
         writer = Writer(api, self._settings.identity)
-        replays = ReplayReconciler(
-            self._settings, ReplayGatherer(api, informers, reporters, secrets), writer, metrics
-        )
-        gatherer = Gatherer(api, informers, reporters, secrets)
-        reconciler = self._reconciler = Reconciler(
-            self._settings, gatherer, writer, metrics, replays
-        )
-        self._worklist = Worklist(reconciler.look, self._settings.workers)
+        around = (api, informers, reporters, secrets)
+        reconcilers: dict[str, KindReconciler[Any]] = {
+            RELAYS.name: RelayReconciler(self._settings, RelayGatherer(*around), writer),
+            REPLAYS.name: ReplayReconciler(
+                self._settings, ReplayGatherer(*around, OutboxRelay.parse), writer
+            ),
+        }
+        dispatcher = self._dispatcher = Dispatcher(reconcilers, writer, metrics)
+        self._worklist = Worklist(dispatcher.look, self._settings.workers)
         self._tasks = [*informers.start(), *self._worklist.start(), *self._probes(api, informers)]
         self._beginning = [
             asyncio.create_task(self._begin(informers, place)) for place in informers.places
@@ -99,21 +105,21 @@ class Operator:
 
     def _probes(self, api: Api, informers: Informers) -> list[asyncio.Task[None]]:
         """Of what Kopf watches."""
-        assert self._reconciler is not None
+        assert self._dispatcher is not None
         started = []
-        for kind, place in itertools.product((RELAYS, REPLAYS), informers.places):
+        for kind, place in itertools.product(CUSTOM.values(), informers.places):
             self._watches.expect(kind, place)
-            probe = Probe(api, kind, place, self._watches, self._reconciler.knows)
+            probe = Probe(api, kind, place, self._watches, self._dispatcher.knows)
             started.append(asyncio.create_task(probe.run(), name=f"probe {kind.plural}"))
         return started
 
     def _watch_changed(self, watch: Watch) -> None:
         self._metrics.watching(watch.kind, watch.namespace, watch.synced)
         at = {"event": "watch", "namespace": watch.namespace or "*"}
-        failing = self._failing.setdefault((watch.kind, watch.namespace), Seldom())
+        failing = self._failing.setdefault((watch.kind, watch.namespace), Repeats())
         if watch.trouble is not None and failing.is_due(watch.trouble):
             log.warning(advice(watch), extra=at)
-        if watch.synced and failing.has_told:
+        if watch.synced and failing.has_logged:
             log.info("watching %s in %s", watch.resource, place_of(watch), extra=at)
             failing.forget()
 
@@ -123,17 +129,17 @@ class Operator:
         return found.ready, found.message
 
     async def _wait_for_kinds(self, api: Api) -> None:
-        """Kopf looks for them once, at the start, because more would take rights on the cluster."""
-        told = False
+        """Kopf looks for them once, at the start: more would need rights on the cluster."""
+        warned = False
         while not await self._are_served(api):
-            if not told:
+            if not warned:
                 log.warning(
                     "OutboxRelay and OutboxReplay are not known here yet: apply crds/, or install "
                     "the chart with crds.enabled; waiting for them",
                     extra={"event": "waiting"},
                 )
-            told = True
-            await asyncio.sleep(KINDS_SECONDS)
+            warned = True
+            await asyncio.sleep(KIND_POLL_SECONDS)
 
     async def _are_served(self, api: Api) -> bool:
         try:
@@ -142,15 +148,15 @@ class Operator:
             if error.status == 404:
                 return False
             raise
-        return {RELAYS.plural, REPLAYS.plural} <= {r["name"] for r in known["resources"]}
+        return {kind.plural for kind in CUSTOM.values()} <= {r["name"] for r in known["resources"]}
 
     async def _begin(self, informers: Informers, place: str | None) -> None:
         """Nothing is judged before all that we have there was seen: what is not yet known would
         look as if it were gone."""
         await informers.synced(place)
-        assert self._reconciler is not None
+        assert self._dispatcher is not None
         self._seen_places.add(place)
-        for key in self._reconciler.known():
+        for key in self._dispatcher.known():
             if place in (None, key[1]):
                 self._look_at(key)
 
@@ -182,16 +188,16 @@ class Operator:
 
     def noticed(self, kind: str, namespace: str, name: str, event: Mapping[str, Any]) -> None:
         """What Kopf saw of a resource."""
-        assert self._reconciler is not None
+        assert self._dispatcher is not None
         key = (kind, namespace, name)
-        seen = self._reconciler.deleted if event["type"] == "DELETED" else self._reconciler.seen
+        seen = self._dispatcher.deleted if event["type"] == "DELETED" else self._dispatcher.seen
         if seen(key, event["object"]):
             self._look_at(key)
 
     def _child_changed(self, owner: Owner) -> None:
-        """Of a relay or of a replay, which may be called the same."""
-        assert self._reconciler is not None
-        for kind in (RELAYS, REPLAYS):
+        """Of a resource of any kind; several may have the same name."""
+        assert self._dispatcher is not None
+        for kind in CUSTOM.values():
             key = (kind.name, *owner)
-            if self._reconciler.knows(key):  # else it is looked at when Kopf tells of it
+            if self._dispatcher.knows(key):  # otherwise it is looked at when Kopf reports it
                 self._look_at(key)

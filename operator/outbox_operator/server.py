@@ -16,8 +16,8 @@ async def serve(
     trouble: Callable[[], str | None],
     readiness: Callable[[], tuple[bool, str]],
 ) -> web.AppRunner:
-    """`trouble` says what only a restart can cure; None: nothing. `readiness`: whether it does its
-    work, and what it has to say about that."""
+    """`trouble` returns what only a restart can cure; None: nothing. `readiness`: whether it does
+    its work, and a message about that."""
 
     async def healthz(request: web.Request) -> web.Response:
         found = trouble()

@@ -77,9 +77,13 @@ class OperatorSettings(Settings):
             return tuple(part.strip() for part in value.split(",") if part.strip())
         return value
 
+    def forbidden_in(self, kind: str) -> tuple[ForbiddenOfReplays, ...]:
+        """Which fields resources of this kind may not set."""
+        return {"OutboxRelay": self.relay_forbid, "OutboxReplay": self.replay_forbid}[kind]
+
 
 def load(environ: Mapping[str, str]) -> OperatorSettings:
-    """Unknown variables with our prefix are mistakes: a misspelt one would else do nothing."""
+    """Unknown variables with our prefix are mistakes: otherwise a misspelt one would do nothing."""
     given = {
         name.removeprefix(PREFIX).lower(): value
         for name, value in environ.items()

@@ -12,35 +12,35 @@ import random
 from collections.abc import Awaitable, Callable
 from typing import Generic, TypeVar
 
-Key = TypeVar("Key")
+Item = TypeVar("Item")
 
-GATHER = 0.2
+BURST_SECONDS = 0.2
 """Seconds between a change and the look: what changes in bursts is looked at once."""
-FIRST_PAUSE = 1.0
-LONGEST_PAUSE = 60.0
+FIRST_PAUSE_SECONDS = 1.0
+LONGEST_PAUSE_SECONDS = 60.0
 
 
-class Worklist(Generic[Key]):
-    def __init__(self, look: Callable[[Key], Awaitable[float | None]], workers: int) -> None:
+class Worklist(Generic[Item]):
+    def __init__(self, look: Callable[[Item], Awaitable[float | None]], workers: int) -> None:
         """`look` returns after how many seconds it wants to look again; None: never by itself. It
         raises what could not be done now."""
         self._look = look
         self._workers = workers
-        self._due: dict[Key, float] = {}
-        self._order: list[tuple[float, int, Key]] = []
+        self._due: dict[Item, float] = {}
+        self._order: list[tuple[float, int, Item]] = []
         self._serial = 0
-        self._busy: set[Key] = set()
-        self._again: set[Key] = set()
-        self._failures: dict[Key, int] = {}
+        self._busy: set[Item] = set()
+        self._again: set[Item] = set()
+        self._failures: dict[Item, int] = {}
         self._new = asyncio.Event()
         self._moved = 0.0
 
-    def changed(self, key: Key) -> None:
+    def changed(self, key: Item) -> None:
         """Look soon. May be called from anywhere in the loop's thread."""
         if key in self._busy:
             self._again.add(key)
         else:
-            self._at(key, asyncio.get_running_loop().time() + GATHER)
+            self._at(key, asyncio.get_running_loop().time() + BURST_SECONDS)
 
     def start(self) -> list[asyncio.Task[None]]:
         return [asyncio.create_task(self._work(), name=f"worker {i}") for i in range(self._workers)]
@@ -52,7 +52,7 @@ class Worklist(Generic[Key]):
         first = min(self._due.values(), default=now)
         return max(0.0, now - max(first, self._moved))
 
-    def _at(self, key: Key, when: float) -> None:
+    def _at(self, key: Item, when: float) -> None:
         if key in self._due and self._due[key] <= when:
             return
         self._due[key] = when
@@ -60,7 +60,7 @@ class Worklist(Generic[Key]):
         heapq.heappush(self._order, (when, self._serial, key))
         self._new.set()
 
-    async def _next(self) -> Key:
+    async def _next(self) -> Item:
         loop = asyncio.get_running_loop()
         while True:
             self._new.clear()
@@ -83,15 +83,15 @@ class Worklist(Generic[Key]):
             try:
                 again = await self._look(key)
                 self._failures.pop(key, None)
-            except Exception:  # told by `look`; here is only when to try again
+            except Exception:  # logged by `look`; here only when to try again is decided
                 failures = self._failures[key] = self._failures.get(key, 0) + 1
-                pause = min(LONGEST_PAUSE, FIRST_PAUSE * 2 ** min(failures - 1, 10))
+                pause = min(LONGEST_PAUSE_SECONDS, FIRST_PAUSE_SECONDS * 2 ** min(failures - 1, 10))
                 again = pause * random.uniform(0.8, 1.2)
             finally:
                 self._busy.discard(key)
                 self._moved = loop.time()
             if key in self._again:
                 self._again.discard(key)
-                again = GATHER if again is None else min(again, GATHER)
+                again = BURST_SECONDS if again is None else min(again, BURST_SECONDS)
             if again is not None:
                 self._at(key, loop.time() + again)

@@ -9,7 +9,7 @@ import pytest
 from fixtures.chart import CHART, RELEASE, Values, helm, merged, nested
 from fixtures.cluster import Kube, Namespace
 from fixtures.made_resources import relay_body
-from outbox_operator.resources.objects import API_VERSION
+from outbox_operator.shared.objects import API_VERSION
 
 WITHIN = "120s"
 

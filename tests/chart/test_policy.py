@@ -12,9 +12,9 @@ from kubernetes.client.exceptions import ApiException
 from fixtures.chart import environment, merged, names, nested, of_kind, only, render
 from fixtures.cluster import Kube, Namespace
 from fixtures.made_resources import relay_body, replay_body
-from outbox_operator.decide.forbidden import FIELDS, forbidden_fields
-from outbox_operator.resources.objects import API_VERSION
 from outbox_operator.settings import load
+from outbox_operator.shared.forbidden import FIELDS, forbidden_fields
+from outbox_operator.shared.objects import API_VERSION
 
 RELAYS = ["image", "serviceAccountName", "env", "volumes"]
 ENV = {"env": [{"name": "A", "value": "1"}]}

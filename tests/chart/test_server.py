@@ -12,11 +12,11 @@ from fixtures.chart import RELEASE, ROOT, Object, merged, nested, of_kind, only,
 from fixtures.cluster import MANAGER, Kube, Namespace
 from fixtures.made_resources import outbox_relay
 from fixtures.made_seen import deployment, seen
-from outbox_operator.cluster.kinds import CHILDREN, REPLAYS
-from outbox_operator.decide.children import decide_children
-from outbox_operator.decide.leftovers import decide_leftovers
-from outbox_operator.decide.replay import ENGINES
-from outbox_operator.decide.replay_children import ACCESS
+from outbox_operator.kube.kinds import CHILDREN, REPLAYS
+from outbox_operator.relay.decide.children import decide_children
+from outbox_operator.relay.decide.leftovers import decide_leftovers
+from outbox_operator.replay.decide.children import ACCESS
+from outbox_operator.replay.decide.step import ENGINES
 from outbox_operator.settings import OperatorSettings
 
 INSTALL = (ROOT / "docs" / "install.md").read_text()

@@ -13,12 +13,12 @@ from cluster.clusters import exports
 from fixtures.cluster import Kube, Namespace
 from fixtures.made_resources import relay_body
 from fixtures.operators import Resources, operating
-from outbox_operator.cluster.api import Api, ApiError, configuration
-from outbox_operator.cluster.client import Writer
-from outbox_operator.cluster.kinds import RELAYS
-from outbox_operator.decide.children import decide_children
-from outbox_operator.resources.relay import OutboxRelay
-from outbox_operator.seen import Seen
+from outbox_operator.kube.api import Api, ApiError, configuration
+from outbox_operator.kube.kinds import RELAYS
+from outbox_operator.kube.writer import Writer
+from outbox_operator.relay.decide.children import decide_children
+from outbox_operator.relay.seen import RelaySeen
+from outbox_operator.relay.spec.resource import OutboxRelay
 from outbox_operator.settings import OperatorSettings
 
 UNTYPED_CONFIG: Any = config
@@ -75,7 +75,7 @@ def test_what_a_deleted_relay_left_behind_belongs_to_the_next_of_its_name(
 def orphan(kind: str = "Deployment", **metadata: Any) -> dict[str, Any]:
     """A child of the relay `orders`, as a restore without owner references leaves it."""
     relay = OutboxRelay.parse(relay_body(replicas=0))
-    wanted = decide_children(relay, Seen(), OperatorSettings(), 0).wanted
+    wanted = decide_children(relay, RelaySeen(), OperatorSettings(), 0).wanted
     (body,) = [copy.deepcopy(child) for child in wanted if child["kind"] == kind]
     del body["metadata"]["ownerReferences"], body["metadata"]["namespace"]
     body["metadata"] |= metadata
@@ -149,7 +149,7 @@ def run(kube: Kube, work: Any) -> Any:
 
 
 def the_config_map(relay: OutboxRelay) -> dict[str, Any]:
-    wanted = decide_children(relay, Seen(), OperatorSettings(), 0).wanted
+    wanted = decide_children(relay, RelaySeen(), OperatorSettings(), 0).wanted
     (body,) = [child for child in wanted if child["kind"] == "ConfigMap"]
     return body
 
@@ -168,7 +168,7 @@ def test_a_child_that_is_another_since_it_was_seen_is_neither_changed_nor_made(
 
     async def work(api: Api) -> None:
         writer = Writer(api)
-        seen = await writer.apply(relay, [child], Seen())
+        seen = await writer.apply(relay, [child], RelaySeen())
         core.delete_namespaced_config_map(name, where)
         if again:
             core.create_namespaced_config_map(
@@ -191,7 +191,7 @@ def test_a_resource_that_is_another_since_it_was_seen_is_not_held(resources: Res
 
     async def work(api: Api) -> None:
         with pytest.raises(ApiError) as refused:
-            await Writer(api).hold(RELAYS, relay, ["outbox.dev/retire"])
+            await Writer(api).set_finalizers(RELAYS, relay, ["outbox.dev/retire"])
         assert refused.value.status == 409
 
     run(resources.namespace.kube, work)

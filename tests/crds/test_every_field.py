@@ -20,19 +20,19 @@ from fixtures.field_edits import EDITS, Edit, leaves, values
 from fixtures.made_replays import REGISTERED, around, child, ended, looked
 from fixtures.made_resources import outbox_relay, relay_body, replay_body
 from fixtures.made_seen import NOW, seen
-from outbox_operator.cluster.api import ApiError
-from outbox_operator.cluster.client import refusal_of
-from outbox_operator.decide.autoscaling import Load, Memory, scale
-from outbox_operator.decide.children import decide_children, fixed_replicas
-from outbox_operator.decide.deletion import decide_finalizers
-from outbox_operator.decide.replay import decide_step
-from outbox_operator.decide.replay_children import decide_replay_children
-from outbox_operator.decide.status import decide_status
-from outbox_operator.reconcile_replay import seconds_to_live
-from outbox_operator.resources.objects import API_VERSION
-from outbox_operator.resources.relay import OutboxRelay
-from outbox_operator.resources.replay import OutboxReplay
+from outbox_operator.kube.api import ApiError
+from outbox_operator.kube.refusals import refusal_of
+from outbox_operator.relay.decide.autoscaling import Load, ScaleMemory, scale
+from outbox_operator.relay.decide.children import decide_children, fixed_replicas
+from outbox_operator.relay.decide.deletion import decide_finalizers
+from outbox_operator.relay.spec.resource import OutboxRelay
+from outbox_operator.relay.status import decide_status
+from outbox_operator.replay.decide.children import decide_replay_children
+from outbox_operator.replay.decide.looks import seconds_to_live
+from outbox_operator.replay.decide.step import decide_step
+from outbox_operator.replay.spec.resource import OutboxReplay
 from outbox_operator.settings import OperatorSettings
+from outbox_operator.shared.objects import API_VERSION
 
 Body = dict[str, Any]
 BASE = {"OutboxRelay": relay_body, "OutboxReplay": replay_body}
@@ -83,7 +83,7 @@ def of_relay(relay: OutboxRelay) -> list[Any]:
 
 def scaled(relay: OutboxRelay) -> list[int]:
     """How many pods at each look while too much waits for an hour, and for two hours nothing."""
-    wanted, memory, pods = relay.spec.autoscaling, Memory(), 1
+    wanted, memory, pods = relay.spec.autoscaling, ScaleMemory(), 1
     found: list[int] = []
     for look in range(0 if wanted is None else 3 * 360):
         assert wanted is not None

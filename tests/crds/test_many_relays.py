@@ -19,9 +19,9 @@ from cluster.clusters import exports
 from fixtures.cluster import Kube, Namespace
 from fixtures.made_resources import relay_body
 from fixtures.operator_process import OperatorProcess, operating
-from outbox_operator.children.names import OWNER
-from outbox_operator.cluster.informer import SELECTOR
-from outbox_operator.cluster.kinds import CHILDREN, RELAYS, Kind
+from outbox_operator.kube.kinds import CHILDREN, RELAYS, Kind
+from outbox_operator.kube.watch.informer import SELECTOR
+from outbox_operator.shared.names import OWNER
 
 MANY = 200
 HANDS = 8

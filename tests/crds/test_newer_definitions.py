@@ -10,11 +10,11 @@ from fixtures.api_server import apply_definitions, definitions
 from fixtures.cluster import MANAGER, Kube, Namespace
 from fixtures.corpus import KINDS
 from fixtures.made_resources import relay_body, replay_body
-from outbox_operator.decide.children import decide_children
-from outbox_operator.resources.objects import API_VERSION
-from outbox_operator.resources.relay import OutboxRelay
-from outbox_operator.seen import Seen
+from outbox_operator.relay.decide.children import decide_children
+from outbox_operator.relay.seen import RelaySeen
+from outbox_operator.relay.spec.resource import OutboxRelay
 from outbox_operator.settings import OperatorSettings
+from outbox_operator.shared.objects import API_VERSION
 
 NEW = {"type": "object", "default": {}, "properties": {"depth": {"type": "integer", "default": 3}}}
 
@@ -59,4 +59,4 @@ def test_an_older_operator_goes_on_with_resources_of_newer_definitions(
     parsed = KINDS[given["kind"]].parse(found)
     assert set(parsed.unknown_fields) == {"spec.fromTheFuture", "spec.pod.fromTheFuture"}
     if isinstance(parsed, OutboxRelay):
-        assert decide_children(parsed, Seen(), OperatorSettings(), 1).wanted
+        assert decide_children(parsed, RelaySeen(), OperatorSettings(), 1).wanted

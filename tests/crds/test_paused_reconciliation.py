@@ -6,7 +6,7 @@ import pytest
 
 from fixtures.cluster import Kube, Namespace
 from fixtures.operators import Resources, operating
-from outbox_operator.resources.objects import API_VERSION
+from outbox_operator.shared.objects import API_VERSION
 
 
 @pytest.fixture

@@ -11,12 +11,13 @@ from kubernetes.client.exceptions import ApiException
 
 from fixtures.cluster import MANAGER, Kube, Namespace
 from fixtures.made_resources import relay_body
-from outbox_operator.cluster.api import ApiError
-from outbox_operator.cluster.client import refusal_of
-from outbox_operator.decide.children import decide_children
-from outbox_operator.resources.relay import OutboxRelay
-from outbox_operator.seen import Refusal, Seen
+from outbox_operator.kube.api import ApiError
+from outbox_operator.kube.refusals import refusal_of
+from outbox_operator.relay.decide.children import decide_children
+from outbox_operator.relay.seen import RelaySeen
+from outbox_operator.relay.spec.resource import OutboxRelay
 from outbox_operator.settings import OperatorSettings
+from outbox_operator.shared.seen import Refusal
 
 SPREAD = {"maxSkew": 1, "topologyKey": "zone", "whenUnsatisfiable": "DoNotSchedule"}
 BAD: dict[str, dict[str, Any]] = {
@@ -31,7 +32,7 @@ BAD: dict[str, dict[str, Any]] = {
 def refusals(kube: Kube, namespace: str, spec: dict[str, Any]) -> list[Refusal]:
     relay = OutboxRelay.parse(relay_body(namespace=namespace, **spec))
     found: list[Refusal] = []
-    for child in decide_children(relay, Seen(), OperatorSettings(), 1).wanted:
+    for child in decide_children(relay, RelaySeen(), OperatorSettings(), 1).wanted:
         api = kube.dynamic.resources.get(api_version=child["apiVersion"], kind=child["kind"])
         name = child["metadata"]["name"]
         how = {"name": name, "namespace": namespace, "field_manager": MANAGER, "dry_run": "All"}

@@ -8,8 +8,8 @@ import pytest
 from fixtures.cluster import Kube, Namespace
 from fixtures.made_resources import outbox_replay
 from fixtures.operators import Resources, operating
-from outbox_operator.children.replay_access import build_replay_account, build_role_binding
-from outbox_operator.resources.replay import OutboxReplay
+from outbox_operator.replay.children.access import build_replay_account, build_role_binding
+from outbox_operator.replay.spec.resource import OutboxReplay
 from outbox_operator.settings import OperatorSettings
 
 RBAC = "rbac.authorization.k8s.io/v1"

@@ -11,7 +11,7 @@ from fixtures.chart import RELEASE, nested, of_kind, render
 from fixtures.cluster import Kube, Namespace
 from fixtures.made_resources import relay_body
 from fixtures.operator_process import OperatorProcess, operating
-from outbox_operator.resources.objects import API_VERSION
+from outbox_operator.shared.objects import API_VERSION
 
 RBAC = "rbac.authorization.k8s.io/v1"
 RIGHTS = [

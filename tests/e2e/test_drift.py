@@ -7,8 +7,8 @@ from kubernetes.client.exceptions import ApiException
 
 from fixtures import workloads
 from fixtures.shop import Shop
-from outbox_operator.children.config_map import build_config_map
-from outbox_operator.resources.relay import OutboxRelay
+from outbox_operator.relay.children.config_map import build_config_map
+from outbox_operator.relay.spec.resource import OutboxRelay
 
 SECONDS = 20
 """Until it is repaired, on a machine that is busy."""

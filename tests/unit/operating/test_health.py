@@ -7,9 +7,9 @@ import aiohttp
 from outbox_operator import program
 from outbox_operator.metrics import Metrics
 from outbox_operator.program import Operator
-from outbox_operator.reconcile_replay import Key
 from outbox_operator.server import serve
 from outbox_operator.settings import OperatorSettings
+from outbox_operator.shared.objects import Key
 from outbox_operator.worklist import Worklist
 
 

@@ -10,11 +10,11 @@ from aiohttp import web
 
 from fixtures.answering import answering
 from fixtures.made_resources import relay_body
-from outbox_operator.cluster.api import Api
-from outbox_operator.cluster.kinds import RELAYS
-from outbox_operator.cluster.seldom import SECONDS, Seldom
 from outbox_operator.handlers import Patience
+from outbox_operator.kube.api import Api
+from outbox_operator.kube.kinds import RELAYS
 from outbox_operator.program import Operator
+from outbox_operator.repeats import REPEAT_SECONDS, Repeats
 from outbox_operator.settings import OperatorSettings
 
 KINDS = [{"name": "outboxrelays"}, {"name": "outboxreplays"}]
@@ -111,15 +111,15 @@ def test_kopf_never_gives_up_and_loses_no_time() -> None:
 
 def test_what_each_attempt_says_is_told_once_in_a_while() -> None:
     now = 0.0
-    seldom = Seldom(lambda: now)
+    repeats = Repeats(lambda: now)
 
     def is_told(attempt: int, where: str) -> bool:
         text = f"Request attempt #{attempt} failed; will retry: GET {where}"
         record = logging.LogRecord("kopf", logging.ERROR, "", 0, text, None, None)
-        return seldom.filter(record)
+        return repeats.filter(record)
 
     assert is_told(1, "gone")
     assert not is_told(2, "gone")
     assert is_told(1, "closed")
-    now = SECONDS
+    now = REPEAT_SECONDS
     assert is_told(20, "gone")

@@ -7,8 +7,8 @@ from typing import cast
 
 import pytest
 
+from outbox_operator.dispatch import Dispatcher
 from outbox_operator.program import Operator
-from outbox_operator.reconcile import Reconciler
 from outbox_operator.settings import OperatorSettings
 
 
@@ -58,7 +58,7 @@ def test_a_deletion_comes_with_the_last_state_and_anything_else_with_the_present
             heard.append(("deleted", last))
             return False
 
-    operator._reconciler = cast("Reconciler", Listening())
+    operator._dispatcher = cast("Dispatcher", Listening())
     for number, kind in enumerate((None, "ADDED", "MODIFIED", "DELETED")):
         operator.noticed("OutboxRelay", "shop", "orders", {"type": kind, "object": {"n": number}})
     assert [how for how, _ in heard] == ["seen", "seen", "seen", "deleted"]

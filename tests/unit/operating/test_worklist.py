@@ -79,7 +79,7 @@ def test_what_failed_is_tried_again() -> None:
         await working(items, lambda: looks == 2)
 
     run(test)
-    assert worklist.FIRST_PAUSE <= 2
+    assert worklist.FIRST_PAUSE_SECONDS <= 2
 
 
 def test_who_wants_to_look_again_does() -> None:

@@ -1,1 +1,0 @@
-"""The cluster: the only IO of the operator. Nothing is decided here."""

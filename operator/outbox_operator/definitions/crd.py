@@ -1,0 +1,128 @@
+"""
+The two CustomResourceDefinitions: names, columns, subresources; their schemas come from the models.
+
+Called by dev/custom_resources.py, which writes crds/. Pure. What `kubectl get` shows is decided
+here: first what an on-call person looks for, and more with `-o wide`.
+"""
+
+from typing import Any
+
+from outbox_operator.definitions.rules import RULES
+from outbox_operator.definitions.schema import Schema, as_validations, field_schema, one_line
+from outbox_operator.relay.spec.resource import OutboxRelay
+from outbox_operator.replay.spec.resource import OutboxReplay
+from outbox_operator.shared.kinds import RELAY, REPLAY, CustomKind
+from outbox_operator.shared.objects import GROUP, UNSEEN, VERSION, Resource
+
+CATEGORY = "outbox"
+
+
+def column(name: str, path: str, text: str, kind: str = "string", wide: bool = False) -> Schema:
+    made: Schema = {"name": name, "type": kind, "jsonPath": path, "description": text}
+    return made | ({"priority": 1} if wide else {})
+
+
+def condition(kind: str, field: str) -> str:
+    return f'.status.conditions[?(@.type=="{kind}")].{field}'
+
+
+AGE = column("Age", ".metadata.creationTimestamp", "Since when the resource exists", "date")
+
+RELAY_COLUMNS = [
+    column("Ready", condition("Ready", "status"), "Whether events flow"),
+    column("Degraded", condition("Degraded", "status"), "Whether something needs a person"),
+    column("Paused", ".spec.paused", "Whether a person stopped it", "boolean"),
+    column("Replicas", ".status.pods", "Ready pods of those that are asked for"),
+    column("Pending", ".status.backlog.pending", "Events that wait", "integer"),
+    column("Dead", ".status.backlog.dead", "Events that were given up", "integer"),
+    column("Lag", ".status.lag", "Age of the oldest event that could go out now"),
+    AGE,
+    column("Rate", ".status.throughput.published", "Events out per second", "number", wide=True),
+    column("Ordering", ".spec.ordering", "None or Key", wide=True),
+    column("Relay", ".status.relayName", "Its name in the database", wide=True),
+    column("Version", ".status.version", "Of the relays", wide=True),
+    column("Reason", condition("Ready", "reason"), "Why it is ready or not", wide=True),
+    column("Message", condition("Ready", "message"), "The same in a sentence", wide=True),
+]
+
+REPLAY_COLUMNS = [
+    column("Phase", ".status.phase", "Where it stands"),
+    column("Matched", ".status.matched", "Events that were selected", "integer"),
+    column("Replayed", ".status.replayed", "Events that were given back", "integer"),
+    column("Progress", ".status.progress", "How much is done"),
+    AGE,
+    column("Relay", ".spec.relayRef.name", "Whose events", wide=True),
+    column("Action", ".spec.action", "Requeue or Backfill", wide=True),
+    column("Dry run", ".spec.dryRun", "Whether it only looks", "boolean", wide=True),
+    column("Skipped", ".status.skipped", "Events that were left alone", "integer", wide=True),
+    column("Rate", ".status.rate", "Events per second", "number", wide=True),
+    column("ETA", ".status.eta", "When it will be done", wide=True),
+    column("Engine", ".status.engine", "SparkApplication or Job", wide=True),
+    column("Message", ".status.message", "What is going on", wide=True),
+]
+
+SCALE = {
+    "specReplicasPath": ".spec.replicas",
+    "statusReplicasPath": ".status.replicas",
+    "labelSelectorPath": ".status.selector",
+}
+
+
+def relay_crd() -> Schema:
+    return crd(OutboxRelay, RELAY, RELAY_COLUMNS, {"status": {}, "scale": SCALE})
+
+
+def replay_crd() -> Schema:
+    return crd(OutboxReplay, REPLAY, REPLAY_COLUMNS, {"status": {}})
+
+
+def crd(
+    model: type[Resource], names: CustomKind, columns: list[Schema], subresources: dict[str, Any]
+) -> Schema:
+    version = {
+        "name": VERSION,
+        "served": True,
+        "storage": True,
+        "subresources": subresources,
+        "additionalPrinterColumns": columns,
+        "schema": {"openAPIV3Schema": root_schema(model)},
+    }
+    return {
+        "apiVersion": "apiextensions.k8s.io/v1",
+        "kind": "CustomResourceDefinition",
+        "metadata": {"name": f"{names.plural}.{GROUP}"},
+        "spec": {
+            "group": GROUP,
+            "scope": "Namespaced",
+            "names": {
+                "kind": names.name,
+                "listKind": f"{names.name}List",
+                "plural": names.plural,
+                "singular": names.name.lower(),
+                "shortNames": [names.short],
+                "categories": [CATEGORY],
+            },
+            "versions": [version],
+        },
+    }
+
+
+def root_schema(model: type[Resource]) -> Schema:
+    """Kind, version and metadata are the API server's, which checks them by itself."""
+    status = field_schema(model.model_fields["status"])
+    status["default"] = {"observedGeneration": UNSEEN}
+    made: Schema = {
+        "description": one_line(model.__doc__),
+        "type": "object",
+        "required": ["spec"],
+        "properties": {
+            "apiVersion": {"type": "string"},
+            "kind": {"type": "string"},
+            "metadata": {"type": "object"},
+            "spec": field_schema(model.model_fields["spec"]),
+            "status": status,
+        },
+    }
+    if rules := RULES.get(model):
+        made["x-kubernetes-validations"] = as_validations(list(rules))
+    return made

@@ -1,0 +1,13 @@
+"""
+All rules of all kinds, by model: each in CEL, the API server's language, beside its validator.
+
+Read by `schema`. A rule is written in `shared.rules` and in the `spec.rules` of its kind.
+"""
+
+from outbox_operator.relay.spec import rules as relay_rules
+from outbox_operator.replay.spec import rules as replay_rules
+from outbox_operator.shared import rules as shared_rules
+from outbox_operator.shared.rules import ForGood, Rules
+
+RULES: Rules = {**shared_rules.RULES, **relay_rules.RULES, **replay_rules.RULES}
+FOR_GOOD: ForGood = {**relay_rules.FOR_GOOD, **replay_rules.FOR_GOOD}

@@ -1,0 +1,123 @@
+"""
+Dispatch: which resources there are, which kind's reconciler looks at each, and what follows where
+a look fails.
+
+`program` reports here what Kopf sees of the resources; the worklist calls `look` for one resource
+at a time.
+"""
+
+import logging
+import time
+from collections.abc import Mapping
+from typing import Any
+
+from outbox_operator.kube.api import ApiError, Unreachable
+from outbox_operator.kube.writer import Writer
+from outbox_operator.metrics import Metrics
+from outbox_operator.reconciling import KindReconciler
+from outbox_operator.shared.objects import Body, Key
+
+log = logging.getLogger("outbox.operator")
+
+NEWS = ("uid", "generation", "deletionTimestamp", "finalizers", "labels", "annotations")
+"""Fields of the metadata that others change, and the operator's own reports do not."""
+
+
+class Dispatcher:
+    def __init__(
+        self, reconcilers: Mapping[str, KindReconciler[Any]], writer: Writer, metrics: Metrics
+    ) -> None:
+        """`reconcilers`: by the name of their kind."""
+        self._reconcilers = reconcilers
+        self._writer = writer
+        self._metrics = metrics
+        self._bodies: dict[Key, Body] = {}
+
+    def seen(self, key: Key, body: Body | None) -> bool:
+        """A resource as the API server has it now; None: it is gone. Returns whether it is to be
+        looked at: the status that we wrote ourselves is no news."""
+        before = self._bodies.get(key)
+        if body is None:
+            self._bodies.pop(key, None)
+            self._reconcilers[key[0]].forget(key)
+            self._metrics.forget(key)
+            return False
+        self._bodies[key] = body
+        return is_news(before, body)
+
+    def deleted(self, key: Key, last: Body) -> bool:
+        """A resource that is gone, as it was last. Returns whether there is something to report."""
+        self.seen(key, None)
+        return self._reconcilers[key[0]].deleted(key, last)
+
+    def knows(self, key: Key) -> bool:
+        return key in self._bodies
+
+    def known(self) -> list[Key]:
+        return list(self._bodies)
+
+    async def look(self, key: Key) -> float | None:
+        """Returns after how many seconds to look again; None: not before something changes."""
+        kind, namespace, name = key
+        reconciler = self._reconcilers[kind]
+        await reconciler.after_deletion(key)
+        body = self._bodies.get(key)
+        if body is None:
+            return None
+        start = time.monotonic()
+        result = "failed"
+        try:
+            looked = await reconciler.look(key, self._writer.latest(body))
+            result = "done"
+            if looked.conditions is not None:
+                self._metrics.judged(key, {c.type: c.status for c in looked.conditions})
+            return looked.again_seconds
+        except ApiError as error:
+            if error.status in (404, 409):  # gone or changed meanwhile
+                result = "outdated"
+            if error.is_absence:
+                self._gone(key, body)
+                return None
+            if error.status == 403:  # the log alone would not be seen by those whose resource it is
+                await reconciler.lacks_right(self._writer.latest(body), str(error))
+            level = logging.INFO if result == "outdated" else logging.WARNING
+            self._complain(key, str(error), level)
+            raise
+        except Unreachable as error:
+            self._complain(key, f"the API server does not answer: {error}", logging.WARNING)
+            raise
+        except Exception:
+            log.exception(
+                "a defect while looking after %s %s",
+                kind,
+                name,
+                extra={"event": "defect", "namespace": namespace, "resource": name},
+            )
+            raise
+        finally:
+            self._metrics.looked(kind, result, time.monotonic() - start)
+
+    def _gone(self, key: Key, body: Body) -> None:
+        """Kopf does not report what was deleted while it could not watch; it does report another
+        one of that name, which is not forgotten."""
+        if self._bodies.get(key) is body:
+            self.seen(key, None)
+
+    def _complain(self, key: Key, why: str, level: int) -> None:
+        kind, namespace, name = key
+        log.log(
+            level,
+            "could not look after %s %s: %s; trying again",
+            kind,
+            name,
+            why,
+            extra={"event": "retry", "namespace": namespace, "resource": name},
+        )
+
+
+def is_news(before: Body | None, body: Body) -> bool:
+    """Whether somebody else wrote it. What changes with every look is no news: the next look would
+    follow at once, and write again."""
+    return before is None or any(
+        before["metadata"].get(name) != body["metadata"].get(name) for name in NEWS
+    )

@@ -1,0 +1,49 @@
+"""The kinds of object that the operator deals with, and their paths on the API server."""
+
+from typing import NamedTuple
+
+from outbox_operator.shared.kinds import CUSTOM_KINDS, RELAY, REPLAY
+from outbox_operator.shared.objects import GROUP, VERSION
+
+
+class Kind(NamedTuple):
+    name: str
+    api: str
+    plural: str
+    optional: bool = False
+    """Another operator's: not every cluster knows it."""
+
+    def path(self, namespace: str | None, name: str | None = None, part: str | None = None) -> str:
+        where = f"/namespaces/{namespace}" if namespace else ""
+        rest = "".join(f"/{word}" for word in (name, part) if word)
+        return f"{self.api}{where}/{self.plural}{rest}"
+
+
+CUSTOM = {
+    kind.name: Kind(kind.name, f"/apis/{GROUP}/{VERSION}", kind.plural)
+    for kind in CUSTOM_KINDS.values()
+}
+RELAYS, REPLAYS = CUSTOM[RELAY.name], CUSTOM[REPLAY.name]
+SECRETS = Kind("Secret", "/api/v1", "secrets")
+EVENTS = Kind("Event", "/api/v1", "events")
+PODS = Kind("Pod", "/api/v1", "pods")
+SPARK_APPLICATIONS = Kind(
+    "SparkApplication", "/apis/sparkoperator.k8s.io/v1beta2", "sparkapplications", optional=True
+)
+
+CHILDREN = {
+    kind.name: kind
+    for kind in (
+        Kind("ServiceAccount", "/api/v1", "serviceaccounts"),
+        Kind("RoleBinding", "/apis/rbac.authorization.k8s.io/v1", "rolebindings"),
+        Kind("ConfigMap", "/api/v1", "configmaps"),
+        Kind("Service", "/api/v1", "services"),
+        Kind("NetworkPolicy", "/apis/networking.k8s.io/v1", "networkpolicies"),
+        Kind("PodDisruptionBudget", "/apis/policy/v1", "poddisruptionbudgets"),
+        Kind("Deployment", "/apis/apps/v1", "deployments"),
+        Kind("CronJob", "/apis/batch/v1", "cronjobs"),
+        Kind("Job", "/apis/batch/v1", "jobs"),
+        SPARK_APPLICATIONS,
+    )
+}
+"""What the operator makes, in the order in which a new resource gets it."""

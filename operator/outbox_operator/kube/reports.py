@@ -1,0 +1,110 @@
+"""
+Reports: asks the pods themselves, on their one port, for their status.
+
+Where a network policy swallows the question, each look would wait in vain: such a pod is asked
+again after a pause that grows. One that refuses at once, such as one that starts, costs nothing.
+"""
+
+import asyncio
+import time
+from collections.abc import Callable, Container, Iterable
+from typing import NamedTuple, TypeVar
+
+import aiohttp
+from pydantic import ValidationError
+
+from outbox_core.contract.report import ReportPart
+
+Answer = TypeVar("Answer", bound=ReportPart)
+
+ANSWER_SECONDS = 2.0
+"""A pod that does not answer by then counts as silent until the next look."""
+LONGEST_ANSWER_BYTES = 1_000_000
+FIRST_PAUSE_SECONDS = 10.0
+"""After the second silence on end: to miss one answer is ordinary."""
+LONGEST_PAUSE_SECONDS = 300.0
+"""Five hundred silent relays then take less than half the time of eight workers."""
+
+
+class Silence(NamedTuple):
+    times: int
+    until: float
+    """It is not asked again before."""
+
+
+class Unanswered(NamedTuple):
+    since: float
+    asked: float
+    """When it was asked last."""
+
+
+class Reporters:
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._silent: dict[str, Silence] = {}
+        """By address."""
+        self._unanswered: dict[str, Unanswered] = {}
+        """By pod: those that gave no answer when they were asked last, for whatever cause."""
+        self._session = aiohttp.ClientSession(
+            timeout=aiohttp.ClientTimeout(ANSWER_SECONDS), connector=aiohttp.TCPConnector(limit=50)
+        )
+
+    async def close(self) -> None:
+        await self._session.close()
+
+    async def ask(
+        self, pods: Iterable[tuple[str, str]], port: int, kind: type[Answer]
+    ) -> dict[str, Answer]:
+        """Pods by name and address; who does not answer is left out."""
+        wanted = list(pods)
+        found = await asyncio.gather(*(self._ask_one(address, port, kind) for _, address in wanted))
+        answers = {name: r for (name, _), r in zip(wanted, found, strict=True) if r is not None}
+        self._note_answers([name for name, _ in wanted], answers)
+        return answers
+
+    def unanswered(self, pod: str) -> float:
+        """For how many seconds it has not answered, as far as this process knows."""
+        found = self._unanswered.get(pod)
+        return 0.0 if found is None else self._clock() - found.since
+
+    def _note_answers(self, asked: Iterable[str], answers: Container[str]) -> None:
+        now = self._clock()
+        for name in asked:
+            before = self._unanswered.pop(name, None)
+            if name not in answers:
+                self._unanswered[name] = Unanswered(before.since if before else now, now)
+        gone = [
+            name for name, u in self._unanswered.items() if now - u.asked > LONGEST_PAUSE_SECONDS
+        ]
+        for name in gone:
+            del self._unanswered[name]
+
+    async def _ask_one(self, address: str, port: int, kind: type[Answer]) -> Answer | None:
+        before = self._silent.get(address)
+        if before is not None and self._clock() < before.until:
+            return None
+        host = f"[{address}]" if ":" in address else address
+        try:
+            async with self._session.get(f"http://{host}:{port}/status") as response:
+                content = await response.content.read(LONGEST_ANSWER_BYTES)
+                self._silent.pop(address, None)
+                return kind.model_validate_json(content) if response.status == 200 else None
+        except TimeoutError:
+            self._note_silence(address, 1 + (before.times if before else 0))
+            return None
+        except (aiohttp.ClientError, OSError, ValidationError):
+            self._silent.pop(address, None)
+            return None  # not yet up, no longer up, or not one of ours
+
+    def _note_silence(self, address: str, times: int) -> None:
+        now = self._clock()
+        pause = (
+            min(LONGEST_PAUSE_SECONDS, FIRST_PAUSE_SECONDS * 2 ** min(times - 2, 10))
+            if times > 1
+            else 0.0
+        )
+        # Of a pod that is gone nobody asks again.
+        gone = [a for a, s in self._silent.items() if now - s.until > LONGEST_PAUSE_SECONDS]
+        for old in gone:
+            del self._silent[old]
+        self._silent[address] = Silence(times, now + pause)

@@ -1,0 +1,238 @@
+"""
+Informers: what we have in the cluster, kept up to date by watches.
+
+Only objects with our label are asked for: in a cluster of ten thousand pods the operator hears of
+its own. Kopf watches the custom resources themselves; of children one must know when all are
+listed, which Kopf does not show, and of ten kinds of them nothing needs a handler of its own.
+"""
+
+import asyncio
+import contextlib
+import logging
+import math
+import time
+from collections.abc import Callable, Iterable
+
+from outbox_operator.kube.api import Api, ApiError, JsonObject, Unreachable
+from outbox_operator.kube.kinds import Kind
+from outbox_operator.kube.watch.watches import Watches
+from outbox_operator.shared.names import MANAGED_BY, OWNER
+
+log = logging.getLogger("outbox.operator")
+
+SELECTOR = ",".join(f"{key}={value}" for key, value in MANAGED_BY.items())
+FIRST_PAUSE_SECONDS = 0.1
+LONGEST_PAUSE_SECONDS = 10.0
+UNKNOWN_KIND_SECONDS = 30.0
+"""Until it is asked again whether the cluster knows a kind that is another operator's; and for so
+long one that was known must be unknown, because a server that has just started knows few."""
+
+Owner = tuple[str, str]
+"""Namespace and name of a resource."""
+
+
+class Informer:
+    """One kind, in one namespace or in all."""
+
+    def __init__(
+        self,
+        api: Api,
+        kind: Kind,
+        namespace: str | None,
+        changed: Callable[[Owner], None],
+        watches: Watches,
+    ) -> None:
+        self.kind = kind
+        self._api = api
+        self.place = namespace
+        self._path = kind.path(namespace)
+        self._changed = changed
+        self._found: dict[Owner, JsonObject] = {}
+        self._of: dict[Owner, set[Owner]] = {}
+        self._watches = watches
+        self.synced = asyncio.Event()
+        self.served = False
+        """The cluster knows this kind, and we watch it."""
+        self.known = asyncio.Event()
+        """Somebody has seen that the cluster knows it now."""
+
+    def of(self, owner: Owner) -> list[JsonObject]:
+        """What belongs to a resource."""
+        return [self._found[key] for key in sorted(self._of.get(owner, ()))]
+
+    async def run(self) -> None:
+        """For ever. The server may restart, or forget how far we were: then everything is listed
+        again."""
+        pause = FIRST_PAUSE_SECONDS
+        last_known = 0.0
+        while True:
+            since = math.inf
+            try:
+                version = await self._list()
+                since = time.monotonic()
+                while True:
+                    last_known = time.monotonic()
+                    version = await self._watch(version)
+            except ApiError as error:
+                missing = self.kind.optional and error.status in (403, 404)
+                if missing and time.monotonic() - last_known >= UNKNOWN_KIND_SECONDS:
+                    self._do_without(error)
+                    with contextlib.suppress(TimeoutError):
+                        await asyncio.wait_for(self.known.wait(), UNKNOWN_KIND_SECONDS)
+                    self.known.clear()
+                    continue
+                if error.status != 410:  # "gone" is ordinary: too much has happened meanwhile
+                    self._watches.fails(self.kind, self.place, error)
+            except Unreachable as error:
+                self._watches.fails(self.kind, self.place, error)
+            except Exception as error:  # nobody else would notice that it is no longer watched
+                self._watches.fails(self.kind, self.place, error)
+                log.exception(
+                    "a defect while watching %s; trying again",
+                    self.kind.plural,
+                    extra={"event": "defect", "namespace": self.place or "*"},
+                )
+            if time.monotonic() - since > LONGEST_PAUSE_SECONDS:
+                pause = FIRST_PAUSE_SECONDS  # it had worked for a while
+            await asyncio.sleep(pause)
+            pause = min(LONGEST_PAUSE_SECONDS, pause * 2)
+
+    def _do_without(self, error: ApiError) -> None:
+        """Nobody waits for a kind that is not there, or not for us."""
+        if error.status == 403 and (self.served or not self.synced.is_set()):
+            log.warning(
+                "cannot watch %s: %s; doing without",
+                self.kind.plural,
+                error,
+                extra={"event": "watch", "namespace": self.place or "*"},
+            )
+        for key in list(self._found):
+            self._forget(key)
+        self.served = False
+        self.synced.set()
+
+    async def _list(self) -> str:
+        listed = await self._api.get(self._path, {"labelSelector": SELECTOR})
+        # A list names the kind of its items once; a watch names it in each, and so do we.
+        type_ = {"apiVersion": listed["apiVersion"], "kind": self.kind.name}
+        seen = {key_of(body): {**type_, **body} for body in listed.get("items") or ()}
+        for key in [key for key in self._found if key not in seen]:
+            self._forget(key)
+        for body in seen.values():
+            self._note(body)
+        self.served = True
+        self.synced.set()
+        version: str = listed["metadata"]["resourceVersion"]
+        return version
+
+    async def _watch(self, version: str) -> str:
+        query = {
+            "labelSelector": SELECTOR,
+            "resourceVersion": version,
+            "allowWatchBookmarks": "true",
+        }
+        async for event in self._api.watch(self._path, query, self._works):
+            body = event["object"]
+            match event["type"]:
+                case "ERROR":
+                    raise ApiError(
+                        body.get("code", 500),
+                        body.get("reason", ""),
+                        body.get("message", ""),
+                        frozenset(),
+                    )
+                case "DELETED":
+                    self._forget(key_of(body))
+                case "ADDED" | "MODIFIED":
+                    self._note(body)
+            version = body["metadata"]["resourceVersion"]
+        return version
+
+    def _works(self) -> None:
+        """Not before: who may list and not watch hears of no change."""
+        self._watches.works(self.kind, self.place)
+
+    def _note(self, body: JsonObject) -> None:
+        key = key_of(body)
+        before = self._found.get(key)
+        if before and version_of(before) == version_of(body):
+            return
+        body["metadata"].pop("managedFields", None)  # most of its size, and nobody asks for it
+        owner = owner_of(body)
+        if before and (old := owner_of(before)) != owner:
+            self._of.get(old, set()).discard(key)
+            self._changed(old)
+        self._found[key] = body
+        self._of.setdefault(owner, set()).add(key)
+        self._changed(owner)
+
+    def _forget(self, key: Owner) -> None:
+        body = self._found.pop(key, None)
+        if body is None:
+            return
+        owner = owner_of(body)
+        mine = self._of.get(owner, set())
+        mine.discard(key)
+        if not mine:
+            self._of.pop(owner, None)
+        self._changed(owner)
+
+
+class Informers:
+    """All kinds, in all namespaces that are watched."""
+
+    def __init__(
+        self,
+        api: Api,
+        kinds: Iterable[Kind],
+        namespaces: Iterable[str],
+        changed: Callable[[Owner], None],
+        watches: Watches,
+    ) -> None:
+        self.places: list[str | None] = [*namespaces] or [None]
+        """Namespaces; None: all there are."""
+        self._all = [
+            Informer(api, kind, place, changed, watches) for kind in kinds for place in self.places
+        ]
+        for informer in self._all:
+            watches.expect(informer.kind, informer.place)
+
+    def start(self) -> list[asyncio.Task[None]]:
+        return [asyncio.create_task(i.run(), name=f"watch {i.kind.plural}") for i in self._all]
+
+    async def synced(self, place: str | None) -> None:
+        """One that is gone, or that we may not read, keeps no other waiting."""
+        for informer in self._all:
+            if informer.place == place:
+                await informer.synced.wait()
+
+    def of(self, kind: str, owner: Owner) -> list[JsonObject]:
+        return [b for i in self._all if i.kind.name == kind for b in i.of(owner)]
+
+    def served(self, kind: str) -> bool:
+        return any(i.served for i in self._all if i.kind.name == kind)
+
+    def known(self, kind: str) -> None:
+        """Do not wait until it is asked for again."""
+        for informer in self._all:
+            if informer.kind.name == kind:
+                informer.known.set()
+
+
+def key_of(body: JsonObject) -> Owner:
+    return body["metadata"]["namespace"], body["metadata"]["name"]
+
+
+def version_of(body: JsonObject) -> str:
+    version: str = body["metadata"]["resourceVersion"]
+    return version
+
+
+def owner_of(body: JsonObject) -> Owner:
+    """Whose it is, by the annotation; somebody may have removed it: then by the owner reference."""
+    metadata = body["metadata"]
+    name = (metadata.get("annotations") or {}).get(OWNER)
+    if name is None:
+        owners = metadata.get("ownerReferences") or ({"name": ""},)
+        name = owners[0]["name"]
+    return metadata["namespace"], name

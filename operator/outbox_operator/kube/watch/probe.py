@@ -1,0 +1,83 @@
+"""
+Probes of what Kopf watches: OutboxRelays and OutboxReplays.
+
+Kopf tries again for ever and reports nothing, so the same is asked for here: a list of one and the
+beginning of a watch, with the same rights. And what is listed must come from Kopf, too, before
+long: otherwise it is Kopf that does not work. Started by `program`.
+"""
+
+import asyncio
+import logging
+import time
+from collections.abc import Callable
+
+from outbox_operator.kube.api import Api, ApiError, JsonObject, Unreachable
+from outbox_operator.kube.kinds import Kind
+from outbox_operator.kube.watch.informer import key_of
+from outbox_operator.kube.watch.watches import Place, Watches
+from outbox_operator.shared.objects import Key
+
+log = logging.getLogger("outbox.operator")
+
+PROBE_SECONDS = 30.0
+"""Between two probes of a watch that works: a right that is taken away is noticed in that time."""
+FAILED_PROBE_SECONDS = 5.0
+"""Between two probes of one that does not."""
+UNHEARD_SECONDS = 90.0
+"""How long Kopf may take to report a resource that is there: its pauses are 20 seconds at most."""
+
+
+class Unheard(Exception):
+    """A resource is there, and Kopf has not reported it."""
+
+
+class Probe:
+    def __init__(
+        self,
+        api: Api,
+        kind: Kind,
+        place: Place,
+        watches: Watches,
+        knows: Callable[[Key], bool],
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._api, self._kind, self._place = api, kind, place
+        self._watches = watches
+        self._knows = knows
+        self._clock = clock
+        self._unheard: tuple[str, float] | None = None
+        """The uid of a resource that Kopf has not reported, and since when."""
+
+    async def run(self) -> None:
+        """For ever."""
+        while True:
+            pause = FAILED_PROBE_SECONDS
+            try:
+                await self.ask()
+                self._watches.works(self._kind, self._place)
+                pause = PROBE_SECONDS
+            except (ApiError, Unreachable, Unheard) as error:
+                self._watches.fails(self._kind, self._place, error)
+            except Exception as error:  # nobody else would notice that nobody asks any more
+                log.exception("a defect while asking for %s", self._kind.plural)
+                self._watches.fails(self._kind, self._place, error)
+            await asyncio.sleep(pause)
+
+    async def ask(self) -> None:
+        path = self._kind.path(self._place)
+        listed = await self._api.get(path, {"limit": "1"})
+        await self._api.begin_watch(path, listed["metadata"]["resourceVersion"])
+        self._compare(listed.get("items") or [])
+
+    def _compare(self, items: list[JsonObject]) -> None:
+        now = self._clock()
+        missing = [b for b in items if not self._knows((self._kind.name, *key_of(b)))]
+        if not missing:
+            self._unheard = None
+            return
+        uid = missing[0]["metadata"]["uid"]
+        if self._unheard is None or self._unheard[0] != uid:
+            self._unheard = uid, now
+        if now - self._unheard[1] > UNHEARD_SECONDS:
+            namespace, name = key_of(missing[0])
+            raise Unheard(f"{self._kind.name} {namespace}/{name} is there, and was not told of")

@@ -1,0 +1,103 @@
+"""
+What the reconcilers of all kinds have in common: how `dispatch` calls them, what they remember of a
+resource from look to look, and how they report.
+
+Each kind derives its own from `KindReconciler`, in its folder. What is remembered only saves work
+or damps: after a restart of the operator everything is found again in the cluster.
+"""
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Generic, TypeVar
+
+from outbox_operator.kube.kinds import Kind
+from outbox_operator.kube.writer import Writer
+from outbox_operator.settings import OperatorSettings
+from outbox_operator.shared.conditions import Condition
+from outbox_operator.shared.ignoring import Ignoring
+from outbox_operator.shared.kinds import Managed
+from outbox_operator.shared.notices import Notice
+from outbox_operator.shared.objects import Body, Key, Resource, Status
+from outbox_operator.shared.restraining import Restrainer
+from outbox_operator.shared.seen import Restraint, Surroundings
+
+Memory = TypeVar("Memory")
+"""What a kind remembers of one resource."""
+
+
+@dataclass(frozen=True)
+class Looked:
+    """What came of a look at a resource."""
+
+    again_seconds: float | None = None
+    """After how long it is to be looked at again; None: not before something changes."""
+    conditions: tuple[Condition, ...] | None = None
+    """As they were reported; None: nothing was."""
+
+
+class KindReconciler(ABC, Generic[Memory]):
+    def __init__(
+        self,
+        kind: Kind,
+        settings: OperatorSettings,
+        writer: Writer,
+        new_memory: Callable[[], Memory],
+    ) -> None:
+        self._kind = kind
+        self._settings = settings
+        self._writer = writer
+        self._new_memory = new_memory
+        self._memories: dict[Key, tuple[str, Memory]] = {}
+        """With the uid: another resource of the same name begins with an empty one."""
+        self._restrainer = Restrainer(settings)
+        self._ignoring = Ignoring()
+
+    # Called by `dispatch` ----------------------------------------------------------------------
+
+    @abstractmethod
+    async def look(self, key: Key, body: Body) -> Looked:
+        """Bring a resource and what is reported of it up to date, once."""
+
+    def forget(self, key: Key) -> None:
+        """A resource that is gone."""
+        if found := self._memories.pop(key, None):
+            uid, _ = found
+            self._writer.forget(uid)
+            self._ignoring.forget(uid)
+            self._restrainer.forget(uid)
+
+    def deleted(self, key: Key, last: Body) -> bool:
+        """A resource that is gone, as it was last. Returns whether `after_deletion` has something
+        to report."""
+        return False
+
+    async def after_deletion(self, key: Key) -> None:
+        """Report what `deleted` found."""
+
+    async def lacks_right(self, body: Body, why: str) -> None:
+        """The API server does not allow the operator to look after this resource."""
+
+    # Used by the kinds -------------------------------------------------------------------------
+
+    def _memory(self, key: Key, uid: str) -> Memory:
+        if key not in self._memories or self._memories[key][0] != uid:
+            self._memories[key] = uid, self._new_memory()
+        return self._memories[key][1]
+
+    def _restraint(self, resource: Managed, seen: Surroundings, now: datetime) -> Restraint | None:
+        written = self._writer.written(resource.metadata.uid)
+        return self._restrainer.restraint(resource, seen, written, now)
+
+    async def _report(
+        self,
+        resource: Resource,
+        body: Body,
+        status: Status,
+        notices: Iterable[Notice],
+        now: datetime,
+    ) -> None:
+        """`body` is the resource as it was seen, with the status before this one."""
+        await self._writer.announce(resource, notices, now)
+        await self._writer.report(self._kind, resource, status.written(), body.get("status") or {})

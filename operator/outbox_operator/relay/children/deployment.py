@@ -1,0 +1,119 @@
+"""The Deployment: the pods that relay."""
+
+import hashlib
+import json
+from datetime import timedelta
+from typing import Any
+
+from outbox_operator.relay.children.pod import CONFIG_FILE, container, pod_template
+from outbox_operator.relay.spec.resource import OutboxRelay
+from outbox_operator.settings import OperatorSettings
+from outbox_operator.shared.names import Manifest, owned, selector
+from outbox_operator.shared.objects import REVISION
+from outbox_operator.shared.pod_parts import PORT
+
+SECRETS_HASH = "outbox.dev/secrets"
+"""In the pods' annotations, so that a changed Secret makes new pods."""
+
+AFTER_DRAIN_TIME = timedelta(seconds=10)
+"""For writing down how the last events ended, and giving the rest back."""
+PROGRESS_DEADLINE_SECONDS = 300
+"""Seconds without another pod that is ready, until a rollout counts as stuck."""
+
+
+def build_deployment(
+    relay: OutboxRelay,
+    operator: OperatorSettings,
+    replicas: int,
+    config: str,
+    secrets_hash: str,
+) -> Manifest:
+    template = pod_template(
+        relay,
+        operator,
+        "relay",
+        config,
+        [relay_container(relay, operator)],
+        {SECRETS_HASH: secrets_hash},
+        **inits(relay, operator),
+        terminationGracePeriodSeconds=grace(relay),
+        topologySpreadConstraints=spread(relay),
+    )
+    spec: Manifest = {
+        "replicas": replicas,
+        "paused": False,  # a rollout that somebody paused would never be carried out
+        "revisionHistoryLimit": 3,
+        "progressDeadlineSeconds": PROGRESS_DEADLINE_SECONDS,
+        "selector": {"matchLabels": selector(relay, "relay")},
+        "strategy": strategy(relay),
+        "template": revised(template),
+    }
+    return {
+        "apiVersion": "apps/v1",
+        "kind": "Deployment",
+        "metadata": owned(relay, "relay"),
+        "spec": spec,
+    }
+
+
+def revised(template: Manifest) -> Manifest:
+    """With a digest of itself, by which pods of this revision differ from those before it."""
+    digest = hashlib.sha256(json.dumps(template, sort_keys=True).encode()).hexdigest()[:10]
+    metadata = template["metadata"]
+    annotations = {**metadata["annotations"], REVISION: digest}
+    return {**template, "metadata": {**metadata, "annotations": annotations}}
+
+
+def strategy(relay: OutboxRelay) -> Manifest:
+    if relay.spec.paused:  # at once: no pod that still claims may wait for one that does not
+        return {"type": "Recreate"}
+    # A new pod first: so there are never fewer than asked for. One at a time, because every pod
+    # that comes or goes moves lanes.
+    return {"type": "RollingUpdate", "rollingUpdate": {"maxUnavailable": 0, "maxSurge": 1}}
+
+
+def relay_container(relay: OutboxRelay, operator: OperatorSettings) -> Manifest:
+    return container(
+        relay,
+        operator,
+        "relay",
+        ["run", "--config", CONFIG_FILE],
+        ports=[{"name": "http", "containerPort": PORT, "protocol": "TCP"}],
+        readinessProbe=_probe("/readyz", periodSeconds=5, failureThreshold=2),
+        livenessProbe=_probe("/healthz", periodSeconds=10, failureThreshold=6),
+        # Python on a busy node: nothing is killed for starting slowly.
+        startupProbe=_probe("/healthz", periodSeconds=1, failureThreshold=60),
+    )
+
+
+def inits(relay: OutboxRelay, operator: OperatorSettings) -> dict[str, Any]:
+    if not relay.spec.store.postgresql.manage_schema:
+        return {}
+    return {"initContainers": [container(relay, operator, "migrate", ["migrate"])]}
+
+
+def grace(relay: OutboxRelay) -> int:
+    """Longer than the drain, so that no pod is killed while it gives back."""
+    return int((relay.spec.drain + AFTER_DRAIN_TIME).total_seconds())
+
+
+def spread(relay: OutboxRelay) -> list[Manifest]:
+    if given := relay.spec.pod.topology_spread_constraints:
+        return [g.model_dump(mode="json", by_alias=True) for g in given]
+    return [
+        {
+            "maxSkew": 1,
+            "topologyKey": key,
+            "whenUnsatisfiable": "ScheduleAnyway",
+            "labelSelector": {"matchLabels": selector(relay, "relay")},
+        }
+        for key in ("kubernetes.io/hostname", "topology.kubernetes.io/zone")
+    ]
+
+
+def _probe(path: str, **times: int) -> Manifest:
+    return {
+        "httpGet": {"path": path, "port": "http", "scheme": "HTTP"},
+        "timeoutSeconds": 3,
+        **times,
+    }

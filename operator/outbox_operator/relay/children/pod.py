@@ -1,0 +1,107 @@
+"""
+The pods of a relay: what those that relay, reap and retire have in common; and what pods of replays
+share with them.
+
+Fit for the pod-security level `restricted`, unless the resource asks for something else.
+"""
+
+from typing import Any
+
+from outbox_operator.relay.spec.resource import OutboxRelay
+from outbox_operator.relay.spec.settings import secret_files
+from outbox_operator.settings import OperatorSettings
+from outbox_operator.shared.names import OWNER, Manifest, labels, service_account_of
+from outbox_operator.shared.pod_parts import (
+    container_security,
+    environment,
+    from_pod,
+    more_mounts,
+    more_volumes,
+    placement,
+    pod_security,
+    secret_mounts,
+    secret_volumes,
+    store_access,
+)
+
+CONFIG_VOLUME = "config"
+CONFIG_PATH = "/etc/outbox/config"
+CONFIG_FILE = f"{CONFIG_PATH}/relay.yaml"
+
+REQUESTS = {"cpu": "100m", "memory": "128Mi"}
+LIMITS = {"memory": "256Mi"}
+"""A relay takes some 75 MB at any backlog; a limit of cpu would only slow down its drains."""
+
+
+def container(
+    relay: OutboxRelay, operator: OperatorSettings, name: str, args: list[str], **more: Any
+) -> Manifest:
+    pod = relay.spec.pod
+    made: Manifest = {
+        "name": name,
+        "image": pod.image or operator.relay_image,
+        "args": args,
+        "env": [from_pod("POD_NAME", "metadata.name"), *store_access(relay), *environment(pod)],
+        "securityContext": container_security(pod),
+        "resources": resources(relay),
+        "volumeMounts": [
+            {"name": CONFIG_VOLUME, "mountPath": CONFIG_PATH, "readOnly": True},
+            *secret_mounts(secret_files(relay)),
+            {"name": "tmp", "mountPath": "/tmp"},  # noqa: S108 - the pod's own
+            *more_mounts(pod),
+        ],
+        **more,
+    }
+    if policy := pod.image_pull_policy or operator.image_pull_policy:
+        made["imagePullPolicy"] = policy
+    return made
+
+
+def resources(relay: OutboxRelay) -> Manifest:
+    asked = relay.spec.pod.resources
+    if not asked.requests and not asked.limits:
+        return {"requests": REQUESTS, "limits": LIMITS}
+    given: Manifest = asked.model_dump(mode="json", by_alias=True)
+    return {kind: values for kind, values in given.items() if values}
+
+
+def pod_template(
+    relay: OutboxRelay,
+    operator: OperatorSettings,
+    role: str,
+    config: str,
+    containers: list[Manifest],
+    annotations: dict[str, str] | None = None,
+    **more: Any,
+) -> Manifest:
+    """`config` is the name of the ConfigMap that they read."""
+    pod = relay.spec.pod
+    spec: Manifest = {
+        "serviceAccountName": service_account_of(relay),
+        "automountServiceAccountToken": False,  # nothing in it talks to the API server
+        "enableServiceLinks": False,
+        "securityContext": pod_security(pod, operator),
+        "containers": containers,
+        "volumes": volumes(relay, config),
+        **placement(pod),
+        **more,
+    }
+    return {
+        "metadata": {
+            "labels": {**pod.labels, **labels(relay, role)},
+            "annotations": {
+                **pod.annotations,
+                **(annotations or {}),
+                OWNER: relay.metadata.name,
+            },
+        },
+        "spec": spec,
+    }
+
+
+def volumes(relay: OutboxRelay, config: str) -> list[Manifest]:
+    found: list[Manifest] = [
+        {"name": CONFIG_VOLUME, "configMap": {"name": config}},
+        {"name": "tmp", "emptyDir": {"sizeLimit": "16Mi"}},
+    ]
+    return [*found, *secret_volumes(secret_files(relay)), *more_volumes(relay.spec.pod)]

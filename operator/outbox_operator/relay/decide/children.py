@@ -1,0 +1,113 @@
+"""
+Which children a relay has now: all of them, with the number of pods that it should have. One that
+is being deleted gets nothing but what makes the database forget it.
+
+The order is that of their making: what others refer to comes first.
+"""
+
+import hashlib
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from outbox_operator.relay.children.access import build_disruption_budget, build_service_account
+from outbox_operator.relay.children.config_map import build_config_map
+from outbox_operator.relay.children.deployment import build_deployment
+from outbox_operator.relay.children.network import build_network_policy, build_service
+from outbox_operator.relay.children.reaper import build_reaper
+from outbox_operator.relay.children.retirement import build_retirement
+from outbox_operator.relay.decide.deletion import is_collected, is_drained, is_leaving, is_retiring
+from outbox_operator.relay.seen import RelaySeen
+from outbox_operator.relay.spec.resource import OutboxRelay
+from outbox_operator.settings import OperatorSettings
+from outbox_operator.shared.names import Manifest
+from outbox_operator.shared.seen import Secret
+
+
+@dataclass(frozen=True)
+class RelayChildren:
+    wanted: list[Manifest]
+    unwanted: list[tuple[str, str]]
+    """Kind and name. At once: what pods of an older revision may need is in `leftovers`."""
+
+
+def decide_children(
+    relay: OutboxRelay,
+    seen: RelaySeen,
+    operator: OperatorSettings,
+    replicas: int,
+    *,
+    reaper_rests: bool = False,
+) -> RelayChildren:
+    """The reaper of a new relay does not rest: see `decide.reaping`."""
+    if is_leaving(relay):
+        return RelayChildren(last_children(relay, seen, operator), [])
+    config = build_config_map(relay)
+    name = config["metadata"]["name"]
+    optional = [
+        (build_network_policy(relay), relay.spec.network_policy.enabled),
+        (build_disruption_budget(relay), replicas > 1),
+    ]
+    wanted = [
+        *accounts(relay),
+        *(child for child, is_wanted in optional if is_wanted),
+        config,
+        build_service(relay),
+        build_deployment(relay, operator, replicas, name, secrets_digest(seen.secrets)),
+        build_reaper(relay, operator, name, suspended=relay.spec.paused or reaper_rests),
+    ]
+    return RelayChildren(
+        wanted,
+        [(c["kind"], c["metadata"]["name"]) for c, is_wanted in optional if not is_wanted],
+    )
+
+
+def lacks(seen: RelaySeen, children: RelayChildren) -> bool:
+    """Whether one of them is still to be made."""
+    return any(seen.child(c["kind"], c["metadata"]["name"]) is None for c in children.wanted)
+
+
+def accounts(relay: OutboxRelay) -> list[Manifest]:
+    """The ServiceAccount, unless the spec names another one."""
+    return [build_service_account(relay)] if relay.spec.pod.service_account_name is None else []
+
+
+def last_children(
+    relay: OutboxRelay, seen: RelaySeen, operator: OperatorSettings
+) -> list[Manifest]:
+    """Of a relay that is being deleted. What is gone stays gone: the garbage collector, or
+    a person who removed it, would have to do it again, for ever."""
+    if not is_retiring(relay) or is_collected(relay):
+        return []
+    config = build_config_map(relay)
+    name = config["metadata"]["name"]
+    at_rest = [
+        build_deployment(relay, operator, 0, name, secrets_digest(seen.secrets)),
+        build_reaper(relay, operator, name, suspended=True),
+    ]
+    wanted = [child for child in at_rest if stays(child, seen)]
+    if not is_drained(relay, seen):
+        return wanted
+    policy = [build_network_policy(relay)] if relay.spec.network_policy.enabled else []
+    return [*wanted, *accounts(relay), *policy, config, build_retirement(relay, operator, name)]
+
+
+def stays(child: Manifest, seen: RelaySeen) -> bool:
+    """Whether it is there, and nobody is about to remove it."""
+    live = seen.child(child["kind"], child["metadata"]["name"])
+    return live is not None and "deletionTimestamp" not in live["metadata"]
+
+
+def fixed_replicas(relay: OutboxRelay) -> int | None:
+    """How many pods, where that is not the autoscaler's decision."""
+    if is_retiring(relay):
+        return 0
+    if relay.spec.paused:
+        return min(1, relay.spec.replicas)  # it watches: backlog and lag stay visible
+    return relay.spec.replicas if relay.spec.autoscaling is None else None
+
+
+def secrets_digest(secrets: Sequence[Secret]) -> str:
+    """Changes when a Secret does. Of its version, not of its content: a digest of a password is
+    something to guess passwords with."""
+    text = ",".join(f"{s.name}={s.version}" for s in sorted(secrets, key=lambda s: s.name))
+    return hashlib.sha256(text.encode()).hexdigest()[:16]

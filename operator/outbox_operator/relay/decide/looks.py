@@ -1,0 +1,21 @@
+"""When to look at a relay again: pods are asked for their report with every look."""
+
+from outbox_operator.relay.seen import RelaySeen
+from outbox_operator.relay.spec.resource import RelayStatus
+from outbox_operator.settings import OperatorSettings
+
+LONGEST_REFUSED_SECONDS = 60.0
+"""After which a child that the API server refuses is tried again at the latest."""
+
+
+def seconds_to_next_look(
+    settings: OperatorSettings, seen: RelaySeen, status: RelayStatus, replicas: int, refused: int
+) -> float:
+    """`refused`: how often in a row the API server did not take a child."""
+    look = settings.look.total_seconds()
+    if refused:  # what is refused now is most likely refused again: a person must act
+        return max(look, min(look * 2.0 ** min(refused - 1, 10), LONGEST_REFUSED_SECONDS))
+    backlog = status.backlog
+    reported = bool(seen.reports) and backlog is not None and backlog.pending == 0
+    calm = (reported or replicas == 0) and status.ready_replicas == replicas
+    return settings.idle_look.total_seconds() if calm else look

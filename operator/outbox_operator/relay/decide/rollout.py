@@ -1,0 +1,143 @@
+"""
+The rollout: whether the last change has reached every pod, and whether it ever will.
+
+Judged from the Deployment as it was just written, and from the status before. Read by `status`
+(Ready, Reconciling, Stalled), `leftovers` (what the pods before the change still need) and
+`reaping`.
+"""
+
+from dataclasses import dataclass
+from dataclasses import replace as with_
+from datetime import datetime
+
+from outbox_core.contract.reasons import ProcessReason
+from outbox_operator.relay.children.pod import CONFIG_VOLUME
+from outbox_operator.relay.decide.checks import first_finding, is_overdue
+from outbox_operator.relay.seen import RelaySeen
+from outbox_operator.relay.spec.resource import OutboxRelay, RolledOut
+from outbox_operator.shared.checks import Finding
+from outbox_operator.shared.names import child_name
+from outbox_operator.shared.objects import REVISION, Body
+from outbox_operator.shared.reasons import Reason
+
+NEEDS_NO_PERSON = frozenset(
+    {
+        ProcessReason.STORE_UNREACHABLE,
+        ProcessReason.BROKER_UNREACHABLE,
+        ProcessReason.STORE_READ_ONLY,
+        ProcessReason.STORE_BUSY,
+        Reason.PODS_NOT_SCHEDULED,
+    }
+)
+"""What often ends without a person: a database that is just being installed or fails over, a node
+that an autoscaler adds. A rollout that meets it is given up only when it is overdue."""
+
+
+@dataclass(frozen=True)
+class Counts:
+    """Of pods, as the Deployment counts them."""
+
+    asked: int
+    existing: int
+    updated: int
+    ready: int
+    current: bool
+    """The Deployment's controller has seen its latest version."""
+
+    @property
+    def complete(self) -> bool:
+        return self.current and self.updated == self.existing == self.ready == self.asked
+
+    @property
+    def replaced(self) -> bool:
+        """Every pod that there is is a new one; how many, and how well they are, is another
+        question."""
+        return self.current and self.updated == self.existing
+
+
+def count_pods(relay: OutboxRelay, seen: RelaySeen, replicas: int) -> Counts:
+    live = _deployment(relay, seen)
+    if live is None:
+        return Counts(replicas, 0, 0, 0, current=False)
+    status = live.get("status") or {}
+    return Counts(
+        asked=replicas,
+        existing=status.get("replicas", 0),
+        updated=status.get("updatedReplicas", 0),
+        ready=status.get("readyReplicas", 0),
+        current=status.get("observedGeneration", 0) >= live["metadata"].get("generation", 0)
+        and live["spec"].get("replicas", 1) == replicas,
+    )
+
+
+def is_complete(seen: RelaySeen, counts: Counts) -> bool:
+    """All is as the spec asks for. A child that was refused, or that the operator does not write
+    now, is still as it was before the change."""
+    withheld = seen.restraint is not None and (
+        seen.restraint.holds or seen.restraint.reason == Reason.ROLLOUT_WAITING
+    )
+    return counts.complete and not seen.refusals and not withheld
+
+
+def rolled_out(relay: OutboxRelay, seen: RelaySeen, counts: Counts) -> RolledOut | None:
+    """The last change that reached every pod: this one, or the one that was known before."""
+    if not is_complete(seen, counts):
+        return relay.status.rolled_out
+    return RolledOut(
+        generation=relay.metadata.generation,
+        config_map=config_in_use(relay, seen),
+        revision=revision_in_use(relay, seen),
+    )
+
+
+def is_done(relay: OutboxRelay, seen: RelaySeen, counts: Counts, done: RolledOut | None) -> bool:
+    """Nothing is being changed, however well the pods are: one that fails later, or that the
+    autoscaler adds, is no change that somebody waits for."""
+    reached = done is not None and done.generation == relay.metadata.generation
+    return reached and counts.replaced and not seen.refusals
+
+
+def obstacle(relay: OutboxRelay, seen: RelaySeen, counts: Counts, now: datetime) -> Finding | None:
+    """Why an unfinished change cannot go on without a person. Only what is new counts: what the
+    old pods suffer from, and what the Deployment's status shows of them, may be what it
+    corrects."""
+    revision = revision_in_use(relay, seen)
+    new = [p for p in seen.pods if not p.leaving and revision in (None, p.revision)]
+    around = with_(
+        seen,
+        pods=new,
+        children=seen.children if counts.current else {},
+        refusals=[r for r in seen.refusals if not r.passing],
+    )
+    found = first_finding(relay, around, now)
+    if found is None or (found.reason in NEEDS_NO_PERSON and not is_overdue(relay, around)):
+        return None
+    return found
+
+
+def config_in_use(relay: OutboxRelay, seen: RelaySeen) -> str | None:
+    """The ConfigMap that the Deployment's next pod reads."""
+    volumes = _template(_deployment(relay, seen) or {}).get("spec", {}).get("volumes") or ()
+    return next((v["configMap"]["name"] for v in volumes if v["name"] == CONFIG_VOLUME), None)
+
+
+def account_in_use(relay: OutboxRelay, seen: RelaySeen) -> str | None:
+    """Whom the Deployment's next pod is."""
+    spec: Body = _template(_deployment(relay, seen) or {}).get("spec") or {}
+    return spec.get("serviceAccountName")
+
+
+def revision_in_use(relay: OutboxRelay, seen: RelaySeen) -> str | None:
+    """Of the Deployment's next pod. None: an operator that knew no revisions has made it."""
+    metadata: Body = _template(_deployment(relay, seen) or {}).get("metadata") or {}
+    annotations: Body = metadata.get("annotations") or {}
+    return annotations.get(REVISION)
+
+
+def _deployment(relay: OutboxRelay, seen: RelaySeen) -> Body | None:
+    return seen.child("Deployment", child_name(relay, "relay"))
+
+
+def _template(deployment: Body) -> Body:
+    found: Body = deployment.get("spec", {}).get("template") or {}
+    return found

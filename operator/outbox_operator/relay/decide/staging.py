@@ -1,0 +1,103 @@
+"""
+Staged rollout: when a new operator wants other pods, of all relays at once, they change one after
+another.
+
+Asked by the reconciler. Whatever a person or a Secret changed never waits, nor does a new relay, a
+repair, or a change of the number of pods. Which relays are done is seen in the cluster: after a
+restart the operator goes on with the others.
+"""
+
+import math
+from collections.abc import Sequence
+from datetime import datetime, timedelta
+from typing import Any
+
+from outbox_operator.relay.children.deployment import SECRETS_HASH
+from outbox_operator.relay.decide.rollout import revision_in_use
+from outbox_operator.relay.seen import RelaySeen
+from outbox_operator.relay.spec.resource import OutboxRelay
+from outbox_operator.shared.conditions import RelayCondition
+from outbox_operator.shared.marks import APPLIED, annotation, digest, is_orphan
+from outbox_operator.shared.names import Manifest
+from outbox_operator.shared.objects import Body
+from outbox_operator.shared.reasons import Reason
+from outbox_operator.shared.seen import Restraint
+
+STAGED = "Deployment"
+"""What waits: the pods. The file that the new ones read is a ConfigMap of its own."""
+
+
+class Turns:
+    """When each relay may change its pods: one after another, with a pause between two. The first
+    may at once."""
+
+    def __init__(self, pause: timedelta) -> None:
+        self.pause = pause
+        self._turns: dict[tuple[str, str], datetime] = {}
+        self._last: datetime | None = None
+
+    def of(self, relay: tuple[str, str], now: datetime) -> datetime:
+        if relay not in self._turns:
+            turn = now if self._last is None else max(now, self._last + self.pause)
+            self._turns[relay] = self._last = turn
+        return self._turns[relay]
+
+    def left(self, relay: tuple[str, str], now: datetime) -> float:
+        """Seconds until its turn; infinite, where it waits for none."""
+        turn = self._turns.get(relay, now)
+        return (turn - now).total_seconds() if turn > now else math.inf
+
+    def done(self, relay: tuple[str, str]) -> None:
+        """It has changed, or need not, or is gone."""
+        self._turns.pop(relay, None)
+
+
+def comes_from_the_operator(
+    relay: OutboxRelay, seen: RelaySeen, wanted: Sequence[Manifest]
+) -> bool:
+    """Whether the pods would change, although neither the resource nor its Secrets did: what there
+    is was once rolled out for this very generation. Otherwise somebody waits for the change, or has
+    changed the Deployment: an edit and a repair go at once."""
+    done, meta = relay.status.rolled_out, relay.metadata
+    if done is None or done.generation != meta.generation or meta.deletion_timestamp is not None:
+        return False
+    if revision_in_use(relay, seen) != done.revision:
+        return False
+    for child in wanted:
+        live = seen.child(child["kind"], child["metadata"]["name"])
+        if child["kind"] != STAGED or live is None:
+            continue
+        if is_orphan(live) or live["spec"].get("paused"):
+            return False
+        same = _replicas(child) == _replicas(live) and _secrets(child) == _secrets(live)
+        return same and annotation(live, APPLIED) not in (None, digest(child))
+    return False
+
+
+def without_staged(seen: RelaySeen, wanted: Sequence[Manifest]) -> list[Manifest]:
+    """What need not wait. One that is not there yet is needed by nobody who could be hurt."""
+    return [
+        child
+        for child in wanted
+        if child["kind"] != STAGED or seen.child(child["kind"], child["metadata"]["name"]) is None
+    ]
+
+
+def what_waits(turn: datetime, pause: timedelta) -> Restraint:
+    return Restraint(
+        RelayCondition.PROGRESSING,
+        "True",
+        Reason.ROLLOUT_WAITING,
+        "the operator asks for other pods than it did before; so that not all relays change at "
+        f"once, they follow each other by {pause.total_seconds():g} s (operator.rolloutDelay), and "
+        f"this one changes at {turn:%H:%M:%S} UTC. An edit of the resource does not wait",
+        holds=False,
+    )
+
+
+def _replicas(deployment: Body) -> Any:
+    return deployment["spec"].get("replicas", 1)
+
+
+def _secrets(deployment: Body) -> str | None:
+    return annotation(deployment["spec"].get("template") or {"metadata": {}}, SECRETS_HASH)

@@ -1,0 +1,110 @@
+"""
+Events of a relay: what differs from what people were shown before.
+
+So what was damped is not lost: it is announced later if it still holds, and the last Event is never
+about something that is over.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Self
+
+from outbox_operator.relay.decide.autoscaling import Scale
+from outbox_operator.relay.spec.resource import RelayStatus
+from outbox_operator.shared.conditions import Condition, RelayCondition
+from outbox_operator.shared.notices import Notice, is_quiet
+from outbox_operator.shared.reasons import EventReason, Reason
+
+
+@dataclass(frozen=True)
+class Announced:
+    """What people were shown of a relay."""
+
+    at: Mapping[str, datetime] = field(default_factory=dict)
+    """When each warning was announced last."""
+    trouble: str | None = None
+    """The reason that was announced, and whose end was not."""
+    dead: int = 0
+    paused: bool = False
+
+    @classmethod
+    def of(cls, status: RelayStatus) -> Self:
+        """By an operator that ran before this one, as its status shows."""
+        trouble = _holds(status, RelayCondition.DEGRADED)
+        return cls(
+            trouble=trouble.reason if trouble else None,
+            dead=status.backlog.dead if status.backlog else 0,
+            paused=_holds(status, RelayCondition.PAUSED) is not None,
+        )
+
+
+def decide_notices(
+    before: Announced,
+    status: RelayStatus,
+    asked: int | None,
+    replicas: int,
+    scale: Scale | None,
+    now: datetime,
+) -> tuple[list[Notice], Announced]:
+    """What is to be announced now, and what people were shown then. `asked` is what the Deployment
+    asked for before."""
+    notices = [
+        *_scaled(asked, replicas, scale),
+        *_paused(before, status),
+        *_trouble(before, status, now),
+        *_dead(before, status, now),
+    ]
+    warned = {n.reason: now for n in notices if n.warning}
+    trouble = _holds(status, RelayCondition.DEGRADED)
+    known = before.trouble if trouble else None  # that it is over is announced at once
+    if trouble and trouble.reason in warned:
+        known = trouble.reason
+    dead = status.backlog.dead if status.backlog else before.dead
+    return notices, Announced(
+        at={**before.at, **warned},
+        trouble=known,
+        dead=dead if Reason.DEAD_LETTERS in warned else min(dead, before.dead),
+        paused=_holds(status, RelayCondition.PAUSED) is not None,
+    )
+
+
+def _holds(status: RelayStatus, kind: RelayCondition) -> Condition | None:
+    return next((c for c in status.conditions if c.type == kind and c.status == "True"), None)
+
+
+def _scaled(asked: int | None, replicas: int, scale: Scale | None) -> list[Notice]:
+    if asked is None or asked == replicas:
+        return []
+    why = f": {scale.message}" if scale else ""
+    return [Notice(EventReason.SCALED, f"from {asked} to {replicas} pods{why}", always=True)]
+
+
+def _paused(before: Announced, status: RelayStatus) -> list[Notice]:
+    paused = _holds(status, RelayCondition.PAUSED)
+    if before.paused == (paused is not None):
+        return []
+    if paused:
+        return [Notice(Reason.PAUSED, paused.message, always=True)]
+    return [Notice(EventReason.RESUMED, "events go out again", always=True)]
+
+
+def _trouble(before: Announced, status: RelayStatus, now: datetime) -> list[Notice]:
+    trouble = _holds(status, RelayCondition.DEGRADED)
+    if trouble is None:
+        return (
+            [Notice(EventReason.RECOVERED, f"from {before.trouble}", always=True)]
+            if before.trouble
+            else []
+        )
+    if trouble.reason == before.trouble or is_quiet(trouble.reason, before.at, now):
+        return []
+    return [Notice(trouble.reason, trouble.message, warning=True)]
+
+
+def _dead(before: Announced, status: RelayStatus, now: datetime) -> list[Notice]:
+    dead = status.backlog.dead if status.backlog else 0
+    if dead <= before.dead or is_quiet(Reason.DEAD_LETTERS, before.at, now):
+        return []
+    most = f", most for: {status.top_errors[0].text}" if status.top_errors else ""
+    return [Notice(Reason.DEAD_LETTERS, f"{dead} events are dead{most}", warning=True)]

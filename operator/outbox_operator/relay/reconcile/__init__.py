@@ -1,0 +1,1 @@
+"""Reconcile a relay: gather, decide, apply, report."""

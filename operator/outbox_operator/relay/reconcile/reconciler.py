@@ -1,0 +1,232 @@
+"""
+Reconcile a relay: gather, decide, apply, report.
+
+Called by `dispatch` for one relay at a time. Three things are not in that order, each for a reason:
+
+- The finalizer is written before anything else: until it is there the resource may go at any time.
+- Whether the relay is still there, and still the same, is read once more before something is made
+  or adopted: only the decision knows that, and to ask with every look would double the requests of
+  five hundred idle relays.
+- Leftovers, the finalizer's release and the status are judged by the children as they were just
+  written: by what was there before, a change that has only begun would pass for done, and what old
+  pods still need would be removed.
+"""
+
+import contextlib
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
+
+from pydantic import ValidationError
+
+from outbox_operator.kube.api import ApiError, Unreachable
+from outbox_operator.kube.kinds import RELAYS
+from outbox_operator.kube.writer import Writer
+from outbox_operator.reconciling import KindReconciler, Looked
+from outbox_operator.relay.decide.autoscaling import ScaleMemory
+from outbox_operator.relay.decide.children import RelayChildren, decide_children, lacks
+from outbox_operator.relay.decide.deletion import how_to_let_go, is_leaving, without_forbidden
+from outbox_operator.relay.decide.leftovers import decide_leftovers
+from outbox_operator.relay.decide.looks import seconds_to_next_look
+from outbox_operator.relay.decide.reaping import reaper_rests
+from outbox_operator.relay.decide.replicas import Replicas, decide_replicas
+from outbox_operator.relay.decide.staging import (
+    Turns,
+    comes_from_the_operator,
+    what_waits,
+    without_staged,
+)
+from outbox_operator.relay.events import Announced, decide_notices
+from outbox_operator.relay.gather import RelayGatherer
+from outbox_operator.relay.reconcile.finalizer import Finalizer
+from outbox_operator.relay.seen import RelaySeen
+from outbox_operator.relay.spec.resource import OutboxRelay, RelayStatus
+from outbox_operator.relay.status import (
+    as_far_as_done,
+    decide_hindered,
+    decide_invalid,
+    decide_status,
+)
+from outbox_operator.settings import OperatorSettings
+from outbox_operator.shared.objects import Body, Key, why_invalid, without_spec
+from outbox_operator.shared.reasons import Reason
+from outbox_operator.shared.restraining import adopts
+
+
+@dataclass
+class RelayMemory:
+    """Of one relay, from look to look."""
+
+    scale: ScaleMemory = field(default_factory=ScaleMemory)
+    made_of: object = None
+    children: RelayChildren | None = None
+    """What was decided last, and of what: as long as that stays, so does this."""
+    announced: Announced | None = None
+    refused: int = 0
+    """How often in a row the API server did not take a child."""
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What one look decided."""
+
+    relay: OutboxRelay
+    seen: RelaySeen
+    """With what holds the operator back, if anything does."""
+    replicas: Replicas
+    children: RelayChildren
+
+    @property
+    def holds(self) -> bool:
+        """Nothing is written."""
+        return self.seen.restraint is not None and self.seen.restraint.holds
+
+
+class RelayReconciler(KindReconciler[RelayMemory]):
+    def __init__(self, settings: OperatorSettings, gatherer: RelayGatherer, writer: Writer) -> None:
+        super().__init__(RELAYS, settings, writer, RelayMemory)
+        self._gatherer = gatherer
+        self._finalizer = Finalizer(writer)
+        self._turns = Turns(settings.rollout_delay)
+
+    async def look(self, key: Key, body: Body) -> Looked:
+        now = datetime.now(UTC)
+        memory = self._memory(key, body["metadata"]["uid"])
+        try:
+            relay = OutboxRelay.parse(body)
+        except ValidationError as error:
+            return await self._refuse(body, error, memory, now)
+        relay = await self._finalizer.hold(relay)
+        seen = await self._gatherer.relay(relay)
+        plan = self._decide(key, relay, seen, memory, now)
+        seen = await self._apply(plan)
+        if await self._finalizer.release(plan.relay, seen):
+            return Looked()  # it is gone: there is nobody left to report to
+        return await self._report_plan(key, body, plan, seen, memory, now)
+
+    def forget(self, key: Key) -> None:
+        super().forget(key)
+        self._turns.done(key[1:])
+
+    def deleted(self, key: Key, last: Body) -> bool:
+        return self._finalizer.deleted(key, last)
+
+    async def after_deletion(self, key: Key) -> None:
+        await self._finalizer.report_skipped(key)
+
+    async def lacks_right(self, body: Body, why: str) -> None:
+        before = RelayStatus.model_validate(body.get("status") or {})
+        generation = body["metadata"].get("generation", 0)
+        now = datetime.now(UTC)
+        status = decide_hindered(before, generation, why, now)
+        with contextlib.suppress(ApiError, Unreachable):  # it may be this very right
+            await self._report(without_spec(body), body, status, [], now)
+
+    # Decide --------------------------------------------------------------------------------------
+
+    def _decide(
+        self, key: Key, relay: OutboxRelay, seen: RelaySeen, memory: RelayMemory, now: datetime
+    ) -> Plan:
+        restraint = self._restraint(relay, seen, now)
+        if restraint is not None and restraint.reason == Reason.FORBIDDEN and is_leaving(relay):
+            relay, restraint = without_forbidden(relay), None
+        seen = replace(seen, restraint=restraint)
+        replicas = decide_replicas(relay, seen, memory.scale, now)
+        memory.scale = replicas.memory
+        children = self._children(relay, seen, memory, replicas.wanted, now)
+        if restraint is None:
+            children, seen = self._staged(key, relay, children, seen, now)
+        return Plan(relay, seen, replicas, children)
+
+    def _children(
+        self,
+        relay: OutboxRelay,
+        seen: RelaySeen,
+        memory: RelayMemory,
+        replicas: int,
+        now: datetime,
+    ) -> RelayChildren:
+        if is_leaving(relay):  # then it depends on what is still there
+            return decide_children(relay, seen, self._settings, replicas)
+        rests = reaper_rests(relay, seen, replicas, now)
+        made_of = (relay.metadata.generation, replicas, tuple(seen.secrets), rests)
+        if memory.children is None or memory.made_of != made_of:
+            memory.made_of = made_of
+            memory.children = decide_children(
+                relay, seen, self._settings, replicas, reaper_rests=rests
+            )
+        return memory.children
+
+    def _staged(
+        self, key: Key, relay: OutboxRelay, children: RelayChildren, seen: RelaySeen, now: datetime
+    ) -> tuple[RelayChildren, RelaySeen]:
+        """What may be written now, where the operator itself is what changed."""
+        if not comes_from_the_operator(relay, seen, children.wanted):
+            self._turns.done(key[1:])
+            return children, seen
+        turn = self._turns.of(key[1:], now)
+        if turn <= now:
+            return children, seen
+        waiting = replace(children, wanted=without_staged(seen, children.wanted))
+        return waiting, replace(seen, restraint=what_waits(turn, self._turns.pause))
+
+    # Apply ---------------------------------------------------------------------------------------
+
+    async def _apply(self, plan: Plan) -> RelaySeen:
+        """What is seen then: the children as they were just written."""
+        relay, children = plan.relay, plan.children
+        if plan.holds:
+            return plan.seen
+        if lacks(plan.seen, children) or adopts(plan.seen, children.wanted, children.unwanted):
+            # Children of a dead or dying owner would be removed, and made again.
+            await self._gatherer.confirm(RELAYS, relay)
+        seen = await self._writer.apply(relay, children.wanted, plan.seen)
+        leftovers = decide_leftovers(relay, seen, children, plan.replicas.wanted)
+        kept = await self._writer.remove(relay, [*children.unwanted, *leftovers], seen)
+        return replace(seen, refusals=[*seen.refusals, *kept])
+
+    # Report --------------------------------------------------------------------------------------
+
+    async def _report_plan(
+        self,
+        key: Key,
+        body: Body,
+        plan: Plan,
+        seen: RelaySeen,
+        memory: RelayMemory,
+        now: datetime,
+    ) -> Looked:
+        relay, replicas = plan.relay, plan.replicas
+        status = decide_status(relay, seen, replicas.wanted, replicas.scale, now)
+        if plan.holds:
+            assert plan.seen.restraint is not None
+            status = as_far_as_done(relay, status, plan.seen.restraint)
+        before = memory.announced or Announced.of(relay.status)
+        notices, memory.announced = decide_notices(
+            before, status, replicas.asked, replicas.wanted, replicas.scale, now
+        )
+        notices = [
+            *self._ignoring.notices(relay),
+            *notices,
+            *self._restrainer.notices(relay),
+        ]
+        await self._report(relay, body, status, notices, now)
+        self._finalizer.reported(relay.metadata.uid, status)
+        memory.refused = memory.refused + 1 if seen.refusals else 0
+        again = seconds_to_next_look(self._settings, seen, status, replicas.wanted, memory.refused)
+        return Looked(min(again, self._turns.left(key[1:], now)), status.conditions)
+
+    async def _refuse(
+        self, body: Body, error: ValidationError, memory: RelayMemory, now: datetime
+    ) -> Looked:
+        """A spec that the schema let through and we cannot use."""
+        why = why_invalid(error)
+        resource = without_spec(body)
+        before = RelayStatus.model_validate(body.get("status") or {})
+        await self._finalizer.hold_invalid(resource, body, before)
+        if held := how_to_let_go(resource):
+            why = f"{why}; {held}"
+        status = decide_invalid(before, resource.metadata.generation, why, now)
+        announced = memory.announced or Announced.of(before)
+        notices, memory.announced = decide_notices(announced, status, None, 0, None, now)
+        await self._report(resource, body, status, notices, now)
+        return Looked(conditions=status.conditions)

@@ -1,0 +1,67 @@
+"""
+The publisher of an OutboxRelay: the contract's, but its secrets are keys of Secrets.
+
+`settings` turns it into what the relay reads.
+"""
+
+from collections.abc import Mapping
+from typing import Annotated
+
+from pydantic import Field, model_validator
+
+from outbox_core.contract.librdkafka import BY_KEY, REFUSED
+from outbox_core.contract.settings import KafkaProducer, PublisherUnion, SaslMechanism
+from outbox_core.contract.values import Settings
+from outbox_operator.shared.objects import SecretKeyRef
+
+ONE_OF = f"one of {', '.join(BY_KEY)}"
+
+
+class KafkaTls(Settings):
+    ca_secret_ref: SecretKeyRef | None = None
+    """The CA that signed the broker's certificate. Default: the usual public ones."""
+    cert_secret_ref: SecretKeyRef | None = None
+    """Our own certificate, where the broker asks for one (mutual TLS)."""
+    key_secret_ref: SecretKeyRef | None = None
+    """The key to it."""
+    key_password_secret_ref: SecretKeyRef | None = None
+    """Where the key is encrypted."""
+
+    @model_validator(mode="after")
+    def belong_together(self) -> "KafkaTls":
+        if (self.cert_secret_ref is None) != (self.key_secret_ref is None):
+            raise ValueError("certSecretRef and keySecretRef go together: add the other one")
+        if self.key_password_secret_ref is not None and self.key_secret_ref is None:
+            raise ValueError("keyPasswordSecretRef needs keySecretRef: add it")
+        return self
+
+
+class KafkaSasl(SaslMechanism):
+    username_secret_ref: SecretKeyRef
+    """Who we are to the broker."""
+    password_secret_ref: SecretKeyRef
+    """The password; when it changes, relays take the new one."""
+
+
+class Kafka(KafkaProducer):
+    tls: KafkaTls | None = None
+    """Present, even if empty: TLS."""
+    sasl: KafkaSasl | None = None
+    """Present: log in with a name and a password."""
+    config: Annotated[Mapping[str, str], Field(max_length=100)] = Field(default_factory=dict)
+    """More settings of librdkafka, for what has no field here; every value is a text. Those that
+    the delivery guarantee rests on (acks, idempotence, ordering of requests, timeouts) cannot be
+    changed, and secrets do not belong here."""
+
+    @model_validator(mode="after")
+    def config_fits(self) -> "Kafka":
+        for name, why in REFUSED.items():
+            if name in self.config:
+                raise ValueError(f"config: {name} cannot be set: {why}")
+        if self.config.get("partitioner", BY_KEY[0]) not in BY_KEY:
+            raise ValueError(f"config: partitioner must keep a key in its partition: {ONE_OF}")
+        return self
+
+
+class Publisher(PublisherUnion[Kafka]):
+    pass

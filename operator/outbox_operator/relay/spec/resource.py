@@ -1,0 +1,173 @@
+"""
+OutboxRelay: the resource as people write it, and the status as the operator writes it.
+
+Read by all of the operator. How a relay works is the contract's (`Behaviour`), and so are defaults
+and bounds; here is what Kubernetes adds. `settings` makes relay.yaml of it, `crd` the schema.
+"""
+
+from datetime import timedelta
+from typing import Annotated, Literal
+
+from pydantic import Field, model_validator
+
+from outbox_core.contract.report import Backlog, Throughput, TopError
+from outbox_core.contract.settings import Behaviour
+from outbox_core.contract.values import Settings, Time
+from outbox_operator.relay.spec.autoscaling import MOST_REPLICAS, Autoscaling
+from outbox_operator.relay.spec.pod import RelayPod
+from outbox_operator.relay.spec.publisher import Publisher
+from outbox_operator.shared.conditions import Condition
+from outbox_operator.shared.objects import (
+    API_VERSION,
+    Count,
+    Generation,
+    PlainObject,
+    Resource,
+    Status,
+)
+from outbox_operator.shared.store import TLS_ENV, TLS_SAID_TWICE, Store
+
+LONGEST_OBJECT_NAME = 189
+"""With the longest namespace (63) before it, it is a relay's name of 253 characters, the most that
+`RelaySettings.name` takes."""
+
+
+class Reaper(Settings):
+    schedule: Annotated[str, Field(max_length=100, pattern=r"^(@[a-z]+|[^ ]+( [^ ]+){4})$")] = (
+        "* * * * *"
+    )
+    """When a CronJob gives back what dead relays had claimed, if no living one did it before."""
+
+
+class EgressRule(Settings):
+    to: Annotated[tuple[PlainObject, ...], Field(max_length=100)] | None = None
+    """Peers: `ipBlock`, `podSelector`, `namespaceSelector`. Default: everyone."""
+    ports: Annotated[tuple[PlainObject, ...], Field(max_length=100)] | None = None
+    """Ports and protocols. Default: every one."""
+
+
+class NetworkPolicy(Settings):
+    enabled: bool = True
+    """Make one: into the pods only for metrics and status."""
+    egress: Annotated[tuple[EgressRule, ...], Field(max_length=50)] | None = None
+    """Where pods may connect to, as in a NetworkPolicy's spec; DNS is always allowed. Default:
+    everywhere, because nobody but you knows where database and broker are."""
+
+
+class RelaySpec(Behaviour):
+    """What people write."""
+
+    relay_name: Annotated[str, Field(min_length=1, max_length=253)] | None = None
+    """The relay's name in the database, for good. Default: `<namespace>/<name>`, so that relays of
+    two namespaces never share their events by accident, and one that is deleted and made again
+    goes on where it was. Set it to take over a relay that had another name, or when two clusters
+    use one database."""
+    store: Store
+    """Where the events are."""
+    publisher: Publisher
+    """Where they go: exactly one kind."""
+    replicas: Annotated[int, Field(ge=0, le=MOST_REPLICAS)] = 1
+    """How many pods. `kubectl scale`, a HorizontalPodAutoscaler or KEDA may set it. Leave it out
+    where there is `autoscaling`, which then decides alone."""
+    autoscaling: Autoscaling | None = None
+    """Present: the operator itself chooses the number of pods, by the age of what waits."""
+    paused: bool = False
+    """Claim nothing. New events go on gathering for this relay, and one pod watches them."""
+    deletion_policy: Literal["Retain", "Delete"] = "Retain"
+    """What becomes of the relay's place in the database when the resource is deleted. Retain:
+    events go on gathering for it, and a resource of the same name goes on there. Delete: it is
+    forgotten, with what was not published yet."""
+    reaper: Reaper = Reaper()
+    """The CronJob that gives back what dead relays had claimed."""
+    network_policy: NetworkPolicy = NetworkPolicy()
+    """Who may talk to the pods, and they to whom."""
+    pod: RelayPod = RelayPod()
+    """Image, size, place and environment of the pods."""
+
+    @model_validator(mode="after")
+    def one_decides_replicas(self) -> "RelaySpec":
+        if self.autoscaling is not None and self.replicas != 1:
+            raise ValueError(
+                "replicas and autoscaling exclude each other: leave out replicas (or set it to 1)"
+            )
+        return self
+
+    @model_validator(mode="after")
+    def tls_is_said_once(self) -> "RelaySpec":
+        if self.store.postgresql.tls is not None and any(e.name in TLS_ENV for e in self.pod.env):
+            raise ValueError(TLS_SAID_TWICE)
+        return self
+
+    @property
+    def publisher_timeout(self) -> timedelta:
+        return self.publisher.timeout
+
+
+class RolledOut(Status):
+    generation: Count
+    """The metadata.generation that was carried out."""
+    config_map: str | None = None
+    """What its pods read: it stays until another change has reached every pod."""
+    revision: str | None = None
+    """Of the pods: what the annotation outbox.dev/revision of each of them says."""
+
+
+class RelayStatus(Status):
+    """What the operator knows, mostly from the pods' /status."""
+
+    observed_generation: Generation | None = None
+    """The metadata.generation that this status is about; -1: no operator has seen it yet."""
+    conditions: Annotated[tuple[Condition, ...], Field(max_length=20)] = ()
+    """Ready, Progressing, Degraded, BacklogHealthy, Paused, Reconciling, Stalled. While Ready is
+    True, its own observedGeneration is that of the last change that reached every pod."""
+    rolled_out: RolledOut | None = None
+    """The last change of the spec that reached every pod."""
+    pods: str | None = None
+    """Ready pods of those that are asked for, for people: `1/2`."""
+    replicas: Count | None = None
+    """Pods that exist."""
+    ready_replicas: Count | None = None
+    """Pods that reach both store and broker."""
+    selector: str | None = None
+    """Finds the pods; for the scale subresource."""
+    relay_name: str | None = None
+    """The relay's name in the database."""
+    version: str | None = None
+    """Of the relays that report; several during a rollout."""
+    backlog: Backlog | None = None
+    """What waits, as the database says."""
+    lag: str | None = None
+    """The age of the oldest event that could be published now, for people: `3s`, `2h`."""
+    throughput: Throughput | None = None
+    """Of all pods together, per second over the last minute."""
+    top_errors: Annotated[tuple[TopError, ...], Field(max_length=10)] = ()
+    """Why events fail, the most frequent first."""
+    observed_at: Time | None = None
+    """When backlog, throughput and errors were read. Renewed every two minutes while pods report
+    the same: if it is much older, nobody does."""
+
+
+class OutboxRelay(Resource):
+    """Publishes every event of a PostgreSQL outbox that it subscribes to: at least once, in order
+    within its key, none lost."""
+
+    api_version: Literal["outbox.dev/v1alpha1"] = API_VERSION
+    kind: Literal["OutboxRelay"] = "OutboxRelay"
+    spec: RelaySpec
+    """What you want."""
+    status: RelayStatus = RelayStatus()
+    """What is. Written by the operator."""
+
+    @model_validator(mode="after")
+    def name_fits(self) -> "OutboxRelay":
+        if self.spec.relay_name is None and len(self.metadata.name) > LONGEST_OBJECT_NAME:
+            raise ValueError(
+                f"metadata.name is longer than {LONGEST_OBJECT_NAME} characters: shorten it, or "
+                "set spec.relayName"
+            )
+        return self
+
+    @property
+    def relay_name(self) -> str:
+        """In the database. No namespace holds a slash, so no two resources make the same one."""
+        return self.spec.relay_name or f"{self.metadata.namespace}/{self.metadata.name}"

@@ -1,0 +1,261 @@
+"""
+The status of a relay: seven conditions and the figures.
+
+Judged from what was seen and from the status before it: a condition keeps its time while it stays,
+and what is no longer reported is kept and called old.
+"""
+
+from datetime import datetime, timedelta
+
+from outbox_operator.relay.decide import backlog as figures
+from outbox_operator.relay.decide.autoscaling import Scale
+from outbox_operator.relay.decide.checks import first_finding
+from outbox_operator.relay.decide.deletion import is_leaving, is_retiring, leaving_finding
+from outbox_operator.relay.decide.rollout import Counts, count_pods, is_done, obstacle, rolled_out
+from outbox_operator.relay.seen import RelaySeen
+from outbox_operator.relay.spec.resource import OutboxRelay, RelayStatus, RolledOut
+from outbox_operator.shared.checks import Finding
+from outbox_operator.shared.conditions import Condition, Judged, RelayCondition, as_conditions
+from outbox_operator.shared.names import selector
+from outbox_operator.shared.reasons import Reason
+from outbox_operator.shared.seen import Restraint
+from outbox_operator.shared.silence import CAUSE
+
+RENEWED_AFTER = timedelta(minutes=2)
+"""How old the time of the figures may become while pods report the same. Not written at every
+look: five hundred idle relays so cost four small writes a second."""
+STALE_AFTER = timedelta(minutes=3)
+"""How old figures may be before they are called so, while there is a pod that could report: that it
+missed a look, or two, means nothing. Above RENEWED_AFTER by two looks at an idle relay."""
+OF_A_CHANGE = (RelayCondition.PROGRESSING, RelayCondition.RECONCILING, RelayCondition.STALLED)
+"""Conditions about what is being carried out."""
+
+
+def decide_status(
+    relay: OutboxRelay, seen: RelaySeen, replicas: int, scale: Scale | None, now: datetime
+) -> RelayStatus:
+    counts = count_pods(relay, seen, replicas)
+    finding = (leaving_finding if is_leaving(relay) else first_finding)(relay, seen, now)
+    done = rolled_out(relay, seen, counts)
+    progressing = _progressing(relay, seen, counts, scale)
+    changing = is_leaving(relay) or not is_done(relay, seen, counts, done)
+    stuck = finding if is_leaving(relay) else obstacle(relay, seen, counts, now)
+    conditions = (
+        _ready(relay, counts, finding, done),
+        progressing,
+        _degraded(finding, scale),
+        _backlog_healthy(relay, seen, now),
+        _paused(relay),
+        *_change(progressing if changing else None, stuck if changing else None),
+    )
+    reports = seen.reports
+    before = relay.status
+    backlog = figures.backlog_of(reports)
+    made = RelayStatus(
+        observed_generation=relay.metadata.generation,
+        replicas=counts.existing,
+        ready_replicas=counts.ready,
+        pods=f"{counts.ready}/{counts.asked}",
+        rolled_out=done,
+        selector=",".join(f"{k}={v}" for k, v in selector(relay, "relay").items()),
+        relay_name=relay.relay_name,
+        conditions=_of_what_works(
+            as_conditions(conditions, before.conditions, relay.metadata.generation, now), done
+        ),
+    )
+    if not reports or backlog is None:
+        # What was known last is better than nothing: BacklogHealthy shows if it is old.
+        missed = ("throughput",) if is_a_miss(relay, seen, now) else ()
+        names = ("backlog", "lag", "version", "top_errors", "observed_at", *missed)
+        return made.model_copy(update={name: getattr(before, name) for name in names})
+    fresh = made.model_copy(
+        update={
+            "version": ", ".join(sorted({r.version for r in reports})),
+            "backlog": backlog,
+            "lag": figures.lag_of(backlog),
+            "throughput": figures.throughput_of(reports),
+            "top_errors": figures.errors_of(reports),
+        }
+    )
+    same = all(
+        getattr(fresh, name) == getattr(before, name)
+        for name in ("backlog", "throughput", "top_errors", "version")
+    )
+    at = before.observed_at
+    if at is None or not same or now - at >= RENEWED_AFTER:
+        at = now.replace(microsecond=0)
+    return fresh.model_copy(update={"observed_at": at})
+
+
+def _of_what_works(
+    conditions: tuple[Condition, ...], done: RolledOut | None
+) -> tuple[Condition, ...]:
+    """Ready is about the pods that there are, and those may be of an older spec: a person
+    who waits for it after a change (`kubectl wait` compares generations) waits for the change,
+    too."""
+    generation = done.generation if done else 0
+    return tuple(
+        c.model_copy(update={"observed_generation": generation})
+        if (c.type, c.status) == (RelayCondition.READY, "True")
+        else c
+        for c in conditions
+    )
+
+
+def is_a_miss(relay: OutboxRelay, seen: RelaySeen, now: datetime) -> bool:
+    """Of pods that do not report: whether they may be expected to at the next look."""
+    at = relay.status.observed_at
+    could = any(p.ready and not p.leaving for p in seen.pods)
+    return could and at is not None and now - at < STALE_AFTER
+
+
+# The conditions ------------------------------------------------------------------------------
+
+
+def _ready(
+    relay: OutboxRelay, counts: Counts, finding: Finding | None, done: RolledOut | None
+) -> Judged:
+    kind = RelayCondition.READY
+    if is_leaving(relay):
+        return kind, "False", Reason.DELETING, _waits_for(relay)
+    if counts.asked == 0:
+        return kind, "False", Reason.SCALED_TO_ZERO, "no pods are asked for: nothing is published"
+    if counts.ready:
+        message = f"{counts.ready} of {counts.asked} pods are ready"
+        if relay.spec.paused:
+            message += "; it watches, and publishes nothing"
+        if done and done.generation != relay.metadata.generation:
+            message += "; the last change has not reached them all"
+        return kind, "True", Reason.AS_EXPECTED, message
+    if finding:
+        return kind, "False", finding.reason, finding.message
+    return kind, "False", Reason.PODS_NOT_READY, "no pod is ready yet"
+
+
+def _waits_for(relay: OutboxRelay) -> str:
+    held = ", ".join(relay.metadata.finalizers)
+    return f"being deleted; it stays until its finalizers are removed: {held}"
+
+
+def _progressing(
+    relay: OutboxRelay, seen: RelaySeen, counts: Counts, scale: Scale | None
+) -> Judged:
+    kind = RelayCondition.PROGRESSING
+    if is_leaving(relay):
+        gone = "pods give back what they hold, and go"
+        message = gone if is_retiring(relay) else "pods go with the resource"
+        return kind, "True", Reason.DELETING, message
+    if seen.restraint is not None and seen.restraint.condition == kind:
+        return kind, seen.restraint.status, seen.restraint.reason, seen.restraint.message
+    if counts.complete:
+        if scale is not None:
+            return kind, "False", scale.reason, scale.message
+        return kind, "False", Reason.AS_EXPECTED, "all is as it was asked for"
+    if any(p.migrating and not p.leaving for p in seen.pods):
+        return kind, "True", Reason.MIGRATING, "a pod brings the schema up to date before it starts"
+    if counts.current and counts.updated == counts.existing:
+        return kind, "True", Reason.SCALING, f"{counts.ready} of {counts.asked} pods are ready"
+    return kind, "True", Reason.ROLLING_OUT, f"{counts.updated} of {counts.asked} pods are new"
+
+
+def _degraded(finding: Finding | None, scale: Scale | None) -> Judged:
+    kind = RelayCondition.DEGRADED
+    if finding:
+        return kind, "True", finding.reason, finding.message
+    return kind, "False", Reason.AS_EXPECTED, "nothing is known to be wrong"
+
+
+def _backlog_healthy(relay: OutboxRelay, seen: RelaySeen, now: datetime) -> Judged:
+    kind = RelayCondition.BACKLOG_HEALTHY
+    reports = seen.reports
+    backlog = figures.backlog_of(reports)
+    if backlog is None:
+        since = relay.status.observed_at
+        was = next((c for c in relay.status.conditions if c.type == kind), None)
+        if was is not None and is_a_miss(relay, seen, now):
+            return kind, was.status, was.reason, was.message
+        ready = [p for p in seen.pods if p.ready and not p.leaving]
+        why = f": {CAUSE}" if ready and not reports else ""
+        if since is None:
+            return kind, "Unknown", Reason.NO_REPORT, f"no pod has reported yet{why}"
+        message = f"no pod reports; what is shown is as of {since:%Y-%m-%d %H:%M:%S} UTC{why}"
+        return kind, "Unknown", Reason.REPORT_STALE, message
+    found = figures.unhealthy(relay, backlog, figures.errors_of(reports), relay.status)
+    if found:
+        return kind, "False", found.reason, found.message
+    return kind, "True", Reason.AS_EXPECTED, "events leave as they come"
+
+
+def _change(change: Judged | None, stuck: Finding | None) -> tuple[Judged, Judged]:
+    """Reconciling and Stalled, never both: what is on its way, and what is in its way."""
+    reconciling, stalled = RelayCondition.RECONCILING, RelayCondition.STALLED
+    nothing = "nothing is in the way of a change"
+    if stuck:
+        waits = "it waits for a person: see Stalled"
+        return (
+            (reconciling, "False", stuck.reason, waits),
+            (stalled, "True", stuck.reason, stuck.message),
+        )
+    if change:
+        _, _, reason, message = change
+        on_its_way = (reconciling, "True", reason, message)
+    else:
+        done = "the last change has reached every pod"
+        on_its_way = (reconciling, "False", Reason.AS_EXPECTED, done)
+    return on_its_way, (stalled, "False", Reason.AS_EXPECTED, nothing)
+
+
+def _paused(relay: OutboxRelay) -> Judged:
+    if relay.spec.paused:
+        message = "nothing is published, events are kept; to resume set spec.paused to false"
+        return RelayCondition.PAUSED, "True", Reason.PAUSED, message
+    return RelayCondition.PAUSED, "False", Reason.NOT_PAUSED, ""
+
+
+def decide_hindered(before: RelayStatus, generation: int, why: str, now: datetime) -> RelayStatus:
+    """Of one that the operator may not look after. Nothing is judged, so everything else stays."""
+    message = (
+        f"the operator lacks a right: {why}. Give it, as the chart's roles do (rbac.create=true); "
+        "it is tried again, and what runs goes on"
+    )
+    finding = Finding(Reason.RIGHT_MISSING, message)
+    judged = [(RelayCondition.DEGRADED, "True", finding.reason, message), *_change(None, finding)]
+    made = as_conditions(judged, before.conditions, generation, now)
+    kept = [c for c in before.conditions if c.type not in {m.type for m in made}]
+    return before.model_copy(update={"conditions": (*made, *kept)})
+
+
+def decide_invalid(
+    relay_status: RelayStatus, generation: int, why: str, now: datetime
+) -> RelayStatus:
+    """Of a spec that the schema let through and we cannot use: what runs is left as it is."""
+    message = f"{why}. What runs goes on as it was; correct the spec"
+    finding = Finding(Reason.SPEC_INVALID, message)
+    judged = [
+        (RelayCondition.READY, "False", finding.reason, message),
+        (RelayCondition.DEGRADED, "True", finding.reason, message),
+        *_change(None, finding),
+    ]
+    made = as_conditions(judged, relay_status.conditions, generation, now)
+    kept = [c for c in relay_status.conditions if c.type not in {m.type for m in made}]
+    return relay_status.model_copy(
+        update={
+            "conditions": (*made, *kept),
+            "observed_generation": generation,
+        }
+    )
+
+
+def as_far_as_done(relay: OutboxRelay, status: RelayStatus, restraint: Restraint) -> RelayStatus:
+    """What a person may rely on while nothing is written. A paused change is not observed; and what
+    goes on is known only to the operator that is at work."""
+    before = relay.status
+    if restraint.reason == Reason.RECONCILE_PAUSED:
+        return status.model_copy(update={"observed_generation": before.observed_generation})
+    if restraint.reason != Reason.OTHER_OPERATOR:
+        return status
+    status = status.model_copy(update={"observed_generation": before.observed_generation})
+    was = {c.type: c for c in before.conditions if c.type in OF_A_CHANGE}
+    return status.model_copy(
+        update={"conditions": tuple(was.get(c.type, c) for c in status.conditions)}
+    )

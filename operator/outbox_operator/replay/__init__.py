@@ -1,0 +1,1 @@
+"""The kind OutboxReplay: its spec, its children, and how one is looked after."""

@@ -1,0 +1,1 @@
+"""What an OutboxReplay becomes in the cluster. Pure builders, one file for each kind of child."""

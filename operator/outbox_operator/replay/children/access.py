@@ -1,0 +1,38 @@
+"""ServiceAccount and RoleBinding of a replay: who its pods are, and that a driver may make some."""
+
+from outbox_operator.replay.spec.resource import OutboxReplay
+from outbox_operator.settings import OperatorSettings
+from outbox_operator.shared.names import Manifest, owned, service_account_of
+
+RBAC = "rbac.authorization.k8s.io"
+
+
+def build_replay_account(replay: OutboxReplay) -> Manifest:
+    return {
+        "apiVersion": "v1",
+        "kind": "ServiceAccount",
+        "metadata": owned(replay, "replay"),
+        "automountServiceAccountToken": False,  # the driver's pod asks for it, executors do not
+    }
+
+
+def build_role_binding(replay: OutboxReplay, operator: OperatorSettings) -> Manifest:
+    """For as long as the replay is there, and for an account that it names, too: a person who may
+    create replays may run pods in this namespace anyway."""
+    return {
+        "apiVersion": f"{RBAC}/v1",
+        "kind": "RoleBinding",
+        "metadata": owned(replay, "replay"),
+        "roleRef": {
+            "apiGroup": RBAC,
+            "kind": "Role" if operator.namespaces else "ClusterRole",
+            "name": operator.driver_role,
+        },
+        "subjects": [
+            {
+                "kind": "ServiceAccount",
+                "name": service_account_of(replay),
+                "namespace": replay.metadata.namespace,
+            }
+        ],
+    }

@@ -1,0 +1,1 @@
+"""Decisions about an OutboxReplay: pure functions of it and of what was seen. No IO, no clock."""

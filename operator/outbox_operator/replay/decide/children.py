@@ -1,0 +1,80 @@
+"""
+What a replay has in the cluster at each step.
+
+Account, rights and settings are kept as they should be while an attempt is made or runs; an attempt
+itself is made once. When no driver is left that needs them, account and rights go: what is not
+there gives nobody a right, and stands in nobody's way.
+"""
+
+from dataclasses import dataclass, field
+
+from outbox_operator.replay.children.access import build_replay_account, build_role_binding
+from outbox_operator.replay.children.config_map import build_replay_config
+from outbox_operator.replay.children.job import build_job
+from outbox_operator.replay.children.spark_application import build_spark_application
+from outbox_operator.replay.decide.step import (
+    ENGINES,
+    Cancel,
+    Finish,
+    Finished,
+    Follow,
+    Start,
+    Step,
+    Suspend,
+)
+from outbox_operator.replay.seen import ReplaySeen
+from outbox_operator.replay.spec.resource import OutboxReplay
+from outbox_operator.settings import OperatorSettings
+from outbox_operator.shared.names import Manifest
+from outbox_operator.shared.reasons import Reason
+from outbox_operator.shared.seen import Restraint
+
+ACCESS = ("RoleBinding", "ServiceAccount")
+
+
+@dataclass(frozen=True)
+class ReplayChildren:
+    wanted: list[Manifest] = field(default_factory=list)
+    attempt: Manifest | None = None
+    """To be made, unless it is there already."""
+    unwanted: list[tuple[str, str]] = field(default_factory=list)
+    """Kind and name."""
+
+
+def decide_replay_children(
+    replay: OutboxReplay, seen: ReplaySeen, step: Step, operator: OperatorSettings
+) -> ReplayChildren:
+    if isinstance(step, (Suspend, Cancel)):
+        # A deletion that waits for others (foreground, somebody's finalizer) ends the work, too.
+        attempts = [key for key in seen.children if key[0] in ENGINES]
+        return ReplayChildren(unwanted=[*attempts, *needless_access(seen)])
+    if isinstance(step, (Finish, Finished)):
+        return ReplayChildren(unwanted=needless_access(seen))
+    relay = seen.relay
+    if relay is None or not isinstance(step, (Start, Follow)):
+        return ReplayChildren()
+    optional = [
+        (build_replay_account(replay), replay.spec.pod.service_account_name is None),
+        (build_role_binding(replay, operator), replay.has_executors),
+    ]
+    wanted = [child for child, is_wanted in optional if is_wanted]
+    wanted.append(build_replay_config(replay, relay, operator))
+    if not isinstance(step, Start):
+        return ReplayChildren(wanted)
+    build = build_job if step.engine == "Job" else build_spark_application
+    return ReplayChildren(wanted, build(replay, relay, operator, step.attempt))
+
+
+def needless_access(seen: ReplaySeen) -> list[tuple[str, str]]:
+    """Not before every driver has ended: one that is stopped removes its executors."""
+    if any(driver.ended is None for driver in seen.drivers):
+        return []
+    return [key for key in seen.children if key[0] in ACCESS]
+
+
+def only_ended(children: ReplayChildren, step: Step, restraint: Restraint) -> ReplayChildren:
+    """What is left of it where nothing may be written: a person who suspends or deletes a
+    replay still stops it. Where reconciliation is paused nothing is removed, either, unless it goes
+    itself."""
+    stops = isinstance(step, Cancel) or restraint.reason != Reason.RECONCILE_PAUSED
+    return ReplayChildren(unwanted=children.unwanted if stops else [])

@@ -1,0 +1,166 @@
+"""
+Reconcile a replay: gather, decide on the next step, apply it, report.
+
+Called by `dispatch` for one replay at a time. An attempt is made before the status shows it: if the
+operator ends in between, the next one finds it there, and makes no second. Two things are not in
+that order: whether the replay is still there is read once more before an attempt is made, because
+only the decision knows that there will be one; and the status is judged after the writes, because
+it shows what the API server refused.
+"""
+
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
+
+from pydantic import ValidationError
+
+from outbox_operator.kube.kinds import REPLAYS
+from outbox_operator.kube.writer import Writer
+from outbox_operator.reconciling import KindReconciler, Looked
+from outbox_operator.replay.decide.children import (
+    ReplayChildren,
+    decide_replay_children,
+    only_ended,
+)
+from outbox_operator.replay.decide.gitops import (
+    decide_kept_notices,
+    why_it_stays,
+    with_reason_to_stay,
+)
+from outbox_operator.replay.decide.looks import seconds_to_live, seconds_to_next_look
+from outbox_operator.replay.decide.step import (
+    FINISHED,
+    Finished,
+    Step,
+    as_left_alone,
+    decide_step,
+)
+from outbox_operator.replay.events import decide_replay_notices
+from outbox_operator.replay.gather import ReplayGatherer
+from outbox_operator.replay.seen import ReplaySeen
+from outbox_operator.replay.spec.resource import OutboxReplay, ReplayStatus
+from outbox_operator.replay.status import decide_invalid_replay, decide_replay_status
+from outbox_operator.settings import OperatorSettings
+from outbox_operator.shared.notices import Notice, damped
+from outbox_operator.shared.objects import Body, Key, why_invalid, without_spec
+from outbox_operator.shared.pausing import is_paused
+from outbox_operator.shared.reasons import EventReason
+from outbox_operator.shared.restraining import adopts
+from outbox_operator.shared.seen import Restraint
+
+
+@dataclass
+class ReplayMemory:
+    """Of one replay, from look to look."""
+
+    announced: dict[str, datetime] = field(default_factory=dict)
+    """By reason: when it was announced last."""
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What one look decided."""
+
+    restraint: Restraint | None
+    step: Step
+    children: ReplayChildren
+
+
+class ReplayReconciler(KindReconciler[ReplayMemory]):
+    def __init__(
+        self, settings: OperatorSettings, gatherer: ReplayGatherer, writer: Writer
+    ) -> None:
+        super().__init__(REPLAYS, settings, writer, ReplayMemory)
+        self._gatherer = gatherer
+
+    async def look(self, key: Key, body: Body) -> Looked:
+        now = datetime.now(UTC)
+        memory = self._memory(key, body["metadata"]["uid"])
+        try:
+            replay = OutboxReplay.parse(body)
+        except ValidationError as error:
+            return await self._refuse(body, error, memory, now)
+        if replay.status.phase in FINISHED:
+            again = await self._finished(replay, body, now)
+            return Looked(again, replay.status.conditions)
+        seen = await self._gatherer.replay(replay)
+        plan = self._decide(replay, seen, now)
+        seen = await self._apply(replay, plan.children, seen)
+        return await self._report_plan(replay, body, plan, seen, memory, now)
+
+    def _decide(self, replay: OutboxReplay, seen: ReplaySeen, now: datetime) -> Plan:
+        restraint = self._restraint(replay, seen, now)
+        step = decide_step(as_left_alone(replay) if is_paused(replay) else replay, seen, now)
+        children = decide_replay_children(replay, seen, step, self._settings)
+        if restraint is not None and restraint.holds:
+            children = only_ended(children, step, restraint)
+        return Plan(restraint, step, children)
+
+    async def _apply(
+        self, replay: OutboxReplay, children: ReplayChildren, seen: ReplaySeen
+    ) -> ReplaySeen:
+        """With what was refused."""
+        if children.attempt is not None or adopts(seen, children.wanted):
+            # An attempt of a dead owner would replay until somebody removes it.
+            await self._gatherer.confirm(replay)
+        seen = await self._writer.apply(replay, children.wanted, seen)
+        kept = await self._writer.remove(replay, children.unwanted, seen)
+        seen = replace(seen, refusals=[*seen.refusals, *kept])
+        if children.attempt is not None and not seen.refusals:
+            refusal = await self._writer.create(replay, children.attempt)
+            seen = replace(seen, refusals=[refusal] if refusal else [])
+        return seen
+
+    async def _report_plan(
+        self,
+        replay: OutboxReplay,
+        body: Body,
+        plan: Plan,
+        seen: ReplaySeen,
+        memory: ReplayMemory,
+        now: datetime,
+    ) -> Looked:
+        status = decide_replay_status(replay, plan.step, seen.refusals, now, plan.restraint)
+        notices = [
+            *decide_replay_notices(replay.status, status),
+            *decide_kept_notices(replay, status),
+            *self._restrainer.notices(replay),
+        ]
+        fresh, memory.announced = damped(notices, memory.announced, now)
+        fresh = [*self._ignoring.notices(replay), *fresh]
+        await self._report(replay, body, status, fresh, now)
+        look = self._settings.look.total_seconds()
+        again = seconds_to_next_look(replay, seen, plan.step, plan.children, status, look, now)
+        return Looked(again, status.conditions)
+
+    async def _finished(self, replay: OutboxReplay, body: Body, now: datetime) -> float | None:
+        if is_paused(replay):
+            return None  # it is looked at when the annotation goes
+        seen = self._gatherer.at_rest(replay)
+        children = decide_replay_children(replay, seen, Finished(), self._settings)
+        await self._writer.remove(replay, children.unwanted, seen)
+        if why := why_it_stays(replay):
+            status = with_reason_to_stay(replay.status, why)
+            if status != replay.status:
+                notice = Notice(EventReason.TTL_IGNORED, why, warning=True)
+                await self._report(replay, body, status, [notice], now)
+            return None
+        left = seconds_to_live(replay, replay.status, now)
+        if left is None or left > 0 or replay.metadata.deletion_timestamp is not None:
+            return left
+        await self._writer.expire(REPLAYS, replay)
+        return None
+
+    async def _refuse(
+        self, body: Body, error: ValidationError, memory: ReplayMemory, now: datetime
+    ) -> Looked:
+        """A spec that the schema let through and we cannot use."""
+        resource = without_spec(body)
+        before = ReplayStatus.model_validate(body.get("status") or {})
+        if before.phase in FINISHED:
+            return Looked(conditions=before.conditions)
+        generation = resource.metadata.generation
+        status = decide_invalid_replay(before, generation, why_invalid(error), now)
+        notices = decide_replay_notices(before, status)
+        fresh, memory.announced = damped(notices, memory.announced, now)
+        await self._report(resource, body, status, fresh, now)
+        return Looked(conditions=status.conditions)

@@ -1,0 +1,88 @@
+"""
+Seen of a replay: its relay, its attempts, and their pods, as plain values.
+
+`gather` fills it, `decide` judges by it. What is common to all kinds is in `shared.seen`.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Self
+
+from outbox_core.contract.replay import ReplayReport
+from outbox_operator.replay.children.pod import ATTEMPT, DRIVER_CONTAINER
+from outbox_operator.replay.spec.target import TargetRelay
+from outbox_operator.shared.objects import Body
+from outbox_operator.shared.seen import ENDED, Pod, Surroundings
+
+
+@dataclass(frozen=True)
+class Ended:
+    """How a driver ended."""
+
+    exit_code: int | None
+    """None: it never ran, or nobody knows."""
+    cause: str
+    """Kubernetes' own reason: Completed, Error, OOMKilled, Evicted."""
+    words: ReplayReport | None = None
+    """Its termination message."""
+
+
+@dataclass(frozen=True)
+class Driver:
+    """The pod of one attempt."""
+
+    pod: Pod
+    attempt: int
+    running: bool = False
+    ended: Ended | None = None
+    report: ReplayReport | None = None
+    """Its answer on /status."""
+    silent: timedelta = timedelta()
+    """For how long it has not answered there."""
+    leaves_at: datetime | None = None
+    """It is being deleted, and is killed then at the latest."""
+
+    @classmethod
+    def of(cls, body: Body, report: ReplayReport | None, silent: timedelta = timedelta()) -> Self:
+        metadata, status = body["metadata"], body.get("status") or {}
+        leaves_at = metadata.get("deletionTimestamp")
+        container = next(
+            (c for c in status.get("containerStatuses") or () if c["name"] == DRIVER_CONTAINER),
+            None,
+        )
+        return cls(
+            pod=Pod.of(body, None),
+            attempt=int((metadata.get("labels") or {}).get(ATTEMPT, 0)),
+            running="running" in ((container or {}).get("state") or {}),
+            ended=_ended(status, container),
+            report=report,
+            silent=silent,
+            leaves_at=datetime.fromisoformat(leaves_at) if leaves_at else None,
+        )
+
+
+def _ended(status: Body, container: Body | None) -> Ended | None:
+    state = ((container or {}).get("state") or {}).get("terminated")
+    if state:
+        words = ReplayReport.read(state.get("message") or "")
+        return Ended(state.get("exitCode"), state.get("reason", ""), words)
+    if status.get("phase") in ENDED:  # evicted before it ran, a node that is gone
+        return Ended(None, status.get("reason", ""), None)
+    return None
+
+
+@dataclass(frozen=True)
+class ReplaySeen(Surroundings):
+    relay: TargetRelay | None = None
+    relay_invalid: bool = False
+    """It is there, and cannot be understood."""
+    drivers: Sequence[Driver] = ()
+    """Of all attempts whose pods are still there."""
+    executors: Sequence[Pod] = ()
+    """Those that have not ended."""
+    spark_operator: bool = False
+    """The cluster knows SparkApplications."""
+
+    def driver(self, attempt: int) -> Driver | None:
+        return next((d for d in self.drivers if d.attempt == attempt), None)

@@ -1,0 +1,1 @@
+"""What every kind shares: vocabulary, values and rules. Pure: no IO, and no kind is imported."""

@@ -1,0 +1,63 @@
+"""
+What the installation of the operator forbids in resources: fields of a spec that make pods more
+than they would be, by their names in the chart's `policy.*.forbid`.
+
+Nothing new is made for a resource that sets one; what runs goes on. The chart can have the API
+server refuse the same (`policy.admission`).
+"""
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from outbox_operator.settings import OperatorSettings
+from outbox_operator.shared.conditions import RelayCondition
+from outbox_operator.shared.kinds import CUSTOM_KINDS, Managed
+from outbox_operator.shared.reasons import Reason
+from outbox_operator.shared.seen import Restraint
+
+FIELDS: dict[str, tuple[str, ...]] = {
+    "image": ("pod.image",),
+    "serviceAccountName": ("pod.serviceAccountName",),
+    "env": ("pod.env",),
+    "volumes": ("pod.volumes", "pod.volumeMounts"),
+    "sparkConf": ("sparkConf",),
+    "podSettings": ("pod",),
+}
+"""By name, which fields of `spec` it is about."""
+
+
+def forbidden_fields(spec: Mapping[str, Any], names: Iterable[str]) -> list[str]:
+    """Those that differ from their default, as people write them. An empty security context does:
+    it means none."""
+    wanted = [path for name in names for path in FIELDS[name]]
+    found = {path for path in wanted if _at(spec, path) is not None}
+    if "pod" in found:
+        found = (found - {"pod"}) | {f"pod.{name}" for name in spec["pod"]}
+    return sorted(f"spec.{path}" for path in found)
+
+
+def _at(spec: Mapping[str, Any], path: str) -> Any:
+    found: Any = spec
+    for name in path.split("."):
+        found = found.get(name) if isinstance(found, Mapping) else None
+    return found
+
+
+def what_is_forbidden(resource: Managed, operator: OperatorSettings) -> Restraint | None:
+    kind = CUSTOM_KINDS[resource.kind]
+    names = operator.forbidden_in(kind.name)
+    if not names:
+        return None
+    spec = resource.spec.model_dump(mode="json", by_alias=True, exclude_defaults=True)
+    found = forbidden_fields(spec, names)
+    if not found:
+        return None
+    cure = "leave it out" if kind.editable else f"create another {kind.name} without it"
+    return Restraint(
+        RelayCondition.DEGRADED,
+        "True",
+        Reason.FORBIDDEN,
+        f"{' and '.join(found)} may not be set here: {cure}, or ask whoever installed the operator "
+        f"to allow it (the chart's policy.{kind.policy}.forbid). What runs goes on; nothing new "
+        "is made",
+    )

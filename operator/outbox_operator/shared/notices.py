@@ -1,0 +1,48 @@
+"""
+Notices: what people are shown as an Event, and how often.
+
+The events of every kind return them, and the writer makes Events of them. A notice that comes back
+again and again is repeated once in a while.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+
+from outbox_operator.shared.reasons import EventReason
+
+QUIET_TIME = timedelta(minutes=5)
+"""How long the same reason is not announced again."""
+
+
+@dataclass(frozen=True)
+class Notice:
+    reason: str
+    message: str
+    warning: bool = False
+    always: bool = False
+    """Every time, however often it comes."""
+
+
+def unknown_fields_notice(paths: Sequence[str]) -> Notice | None:
+    """Of a resource that newer definitions than ours have let through."""
+    if not paths:
+        return None
+    message = f"ignored, because this operator does not know it: {', '.join(paths)}"
+    return Notice(
+        EventReason.UNKNOWN_FIELD, f"{message}; upgrade the operator or remove it", warning=True
+    )
+
+
+def damped(
+    notices: list[Notice], announced: Mapping[str, datetime], now: datetime
+) -> tuple[list[Notice], dict[str, datetime]]:
+    """Those that are not a repetition, and when each reason was announced last."""
+    recent = {reason: at for reason, at in announced.items() if now - at < QUIET_TIME}
+    fresh = [n for n in notices if n.always or n.reason not in recent]
+    return fresh, {**recent, **{n.reason: now for n in fresh}}
+
+
+def is_quiet(reason: str, announced: Mapping[str, datetime], now: datetime) -> bool:
+    """Whether it was announced so recently that it is not repeated."""
+    return reason in announced and now - announced[reason] < QUIET_TIME

@@ -1,0 +1,64 @@
+"""
+The annotation that pauses reconciliation of one resource: its children are left as they are.
+
+Not to be confused with `spec.paused`, which stops the relay's pods from publishing. A deletion is
+carried out all the same: a person who deletes a resource does not mean it to stay.
+"""
+
+from outbox_operator.shared.conditions import Condition, RelayCondition
+from outbox_operator.shared.kinds import CUSTOM_KINDS, Managed
+from outbox_operator.shared.notices import Notice
+from outbox_operator.shared.reasons import EventReason, Reason
+from outbox_operator.shared.seen import Restraint
+
+RECONCILE = "outbox.dev/reconcile"
+PAUSED = "paused"
+
+
+def is_paused(resource: Managed) -> bool:
+    meta = resource.metadata
+    return meta.deletion_timestamp is None and meta.annotations.get(RECONCILE) == PAUSED
+
+
+def what_pauses(resource: Managed) -> Restraint | None:
+    if not is_paused(resource):
+        return None
+    meta, short = resource.metadata, CUSTOM_KINDS[resource.kind].short
+    return Restraint(
+        RelayCondition.PROGRESSING,
+        "False",
+        Reason.RECONCILE_PAUSED,
+        f"by the annotation {RECONCILE}: {PAUSED} the operator changes nothing here, and only "
+        f"reports; what runs goes on. To resume: kubectl annotate {short} "
+        f"-n {meta.namespace} {meta.name} {RECONCILE}-",
+    )
+
+
+def says_paused(conditions: tuple[Condition, ...]) -> bool:
+    """A status, such as one that an operator before this one wrote."""
+    return any(c.reason == Reason.RECONCILE_PAUSED for c in conditions)
+
+
+def pause_notices(resource: Managed, was_paused: bool, unknown_before: str | None) -> list[Notice]:
+    """`unknown_before`: the value that people were already warned about."""
+    paused = is_paused(resource)
+    found: list[Notice] = []
+    if paused and not was_paused:
+        text = f"nothing is changed as long as the annotation {RECONCILE} is there"
+        found.append(Notice(Reason.RECONCILE_PAUSED, text, always=True))
+    if was_paused and not paused:
+        found.append(
+            Notice(EventReason.RECONCILE_RESUMED, "children are kept as asked for", always=True)
+        )
+    if (value := unknown_value(resource)) is not None and value != unknown_before:
+        text = (
+            f"the annotation {RECONCILE} has the value {value!r}, which means nothing; the only "
+            f"one that does is {PAUSED!r}: reconciliation is not paused"
+        )
+        found.append(Notice(EventReason.ANNOTATION_UNKNOWN, text, warning=True, always=True))
+    return found
+
+
+def unknown_value(resource: Managed) -> str | None:
+    value = resource.metadata.annotations.get(RECONCILE)
+    return None if value == PAUSED else value

@@ -1,0 +1,208 @@
+"""
+What a person may say about pods: image, size, place, environment, volumes, security.
+
+Kubernetes' own types where they are small, so that a mistake is told at once; where they are large
+(the terms of an affinity, sources of volumes) they pass through as they are, and the API server
+judges the pod.
+"""
+
+from collections.abc import Mapping
+from typing import Annotated, Literal
+
+from pydantic import ConfigDict, Field, model_validator
+
+from outbox_core.contract.values import Settings
+from outbox_operator.shared.objects import ObjectName, PlainObject, SecretKeyRef
+
+OUR_ENV = ("OUTBOX_DSN", "POD_NAME")
+"""Variables that the operator sets itself."""
+OUR_VOLUMES = ("config", "secrets", "tmp")
+"""Volumes that the operator adds itself."""
+OUR_FOLDERS = ("/etc", "/tmp", "/opt", "/opt/outbox", "/opt/spark", "/opt/java", "/usr")  # noqa: S108
+"""Where the programs and what they need are. A volume there would hide it; below them, except in
+`OUR_PLACE`, it hides nothing of ours."""
+OUR_PLACE = "/etc/outbox"
+"""Where the operator mounts settings and secrets."""
+
+
+class Toleration(Settings):
+    key: Annotated[str, Field(max_length=317)] | None = None
+    """The taint. Default: every one, with operator Exists."""
+    operator: Literal["Exists", "Equal"] = "Equal"
+    """Whether the taint's value matters."""
+    value: Annotated[str, Field(max_length=63)] | None = None
+    """The taint's value, with operator Equal."""
+    effect: Literal["NoSchedule", "PreferNoSchedule", "NoExecute"] | None = None
+    """Default: every effect."""
+    toleration_seconds: int | None = None
+    """With effect NoExecute: how long a pod stays. Default: for good."""
+
+    @model_validator(mode="after")
+    def fits(self) -> "Toleration":
+        if self.operator == "Exists" and self.value is not None:
+            raise ValueError("operator Exists takes no value: remove it, or use Equal")
+        if self.operator == "Equal" and self.key is None:
+            raise ValueError("operator Equal needs a key; to tolerate everything use Exists")
+        return self
+
+
+class ConfigMapKeyRef(Settings):
+    name: ObjectName
+    """The ConfigMap."""
+    key: Annotated[str, Field(min_length=1, max_length=253)]
+    """The key in it."""
+
+
+class FieldRef(Settings):
+    field_path: Annotated[str, Field(min_length=1, max_length=253)]
+    """Such as `status.podIP`."""
+
+
+class EnvSource(Settings):
+    secret_key_ref: SecretKeyRef | None = None
+    """One key of a Secret."""
+    config_map_key_ref: ConfigMapKeyRef | None = None
+    """One key of a ConfigMap."""
+    field_ref: FieldRef | None = None
+    """A field of the pod."""
+
+    @model_validator(mode="after")
+    def exactly_one(self) -> "EnvSource":
+        if [self.secret_key_ref, self.config_map_key_ref, self.field_ref].count(None) != 2:
+            raise ValueError("name exactly one of secretKeyRef, configMapKeyRef and fieldRef")
+        return self
+
+
+class EnvVar(Settings):
+    name: Annotated[str, Field(max_length=253, pattern=r"^[-._a-zA-Z][-._a-zA-Z0-9]*$")]
+    """The variable."""
+    value: Annotated[str, Field(max_length=32768)] | None = None
+    """Its value. Secrets come by valueFrom, not from here."""
+    value_from: EnvSource | None = None
+    """Where its value is."""
+
+    @model_validator(mode="after")
+    def fits(self) -> "EnvVar":
+        if self.value is not None and self.value_from is not None:
+            raise ValueError("value and valueFrom exclude each other: remove one")
+        if self.name in OUR_ENV:
+            raise ValueError(f"{self.name} is set by the operator: choose another name")
+        return self
+
+
+class Affinity(Settings):
+    node_affinity: PlainObject | None = None
+    """Which nodes, as in a pod's spec."""
+    pod_affinity: PlainObject | None = None
+    """Beside which pods."""
+    pod_anti_affinity: PlainObject | None = None
+    """Apart from which pods."""
+
+
+class Volume(Settings):
+    """The rest is Kubernetes' own, and passes through as it is."""
+
+    model_config = ConfigDict(extra="allow")
+
+    name: Annotated[str, Field(max_length=63, pattern=r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?$")]
+    """By which volumeMounts refer to it. Beside it stands where it comes from, as in a pod's spec:
+    `secret`, `configMap`, `csi`, `emptyDir` ..."""
+
+    @model_validator(mode="after")
+    def fits(self) -> "Volume":
+        if self.name in OUR_VOLUMES:
+            raise ValueError(f"{self.name} is a volume of the operator: choose another name")
+        return self
+
+
+class VolumeMount(Settings):
+    name: Annotated[str, Field(max_length=63)]
+    """One of `volumes`."""
+    mount_path: Annotated[
+        str,
+        Field(
+            max_length=500,
+            pattern=r"^(/([^/.:][^/:]*|\.[^/.:][^/:]*|\.\.[^/:]+))+$",
+        ),
+    ]
+    """Where its files are to be found: a folder of your own, such as `/etc/my-ca`."""
+    sub_path: Annotated[str, Field(min_length=1, max_length=500)] | None = None
+    """Only this file or folder of the volume. It is not renewed when the volume changes."""
+    read_only: bool = False
+    """Whether the pods can only read there."""
+
+    @model_validator(mode="after")
+    def fits(self) -> "VolumeMount":
+        path = self.mount_path
+        if path in (*OUR_FOLDERS, OUR_PLACE) or path.startswith(f"{OUR_PLACE}/"):
+            raise ValueError("mountPath would hide files of the operator's: choose another folder")
+        return self
+
+
+class PullSecret(Settings):
+    name: ObjectName
+    """A Secret with a registry's credentials, in the resource's own namespace."""
+
+
+UNKNOWN_VOLUME = "volumeMounts: each must name one of volumes; add that one, or correct the name"
+
+
+class PodSettings(Settings):
+    """What the pods of relays and of replays have in common."""
+
+    image: Annotated[str, Field(min_length=1, max_length=500)] | None = None
+    """Default: the image that came with the operator."""
+    image_pull_policy: Literal["Always", "IfNotPresent", "Never"] | None = None
+    """Default: as Kubernetes chooses it, by the image's tag."""
+    image_pull_secrets: Annotated[tuple[PullSecret, ...], Field(max_length=20)] = ()
+    """In addition to those of the service account."""
+    node_selector: Annotated[Mapping[str, str], Field(max_length=50)] = Field(default_factory=dict)
+    """Only nodes with these labels."""
+    tolerations: Annotated[tuple[Toleration, ...], Field(max_length=50)] = ()
+    """Tainted nodes that are allowed nevertheless."""
+    affinity: Affinity | None = None
+    """As in a pod's spec."""
+    env: Annotated[tuple[EnvVar, ...], Field(max_length=100)] = ()
+    """More environment variables, such as a proxy's."""
+    labels: Annotated[Mapping[str, str], Field(max_length=50)] = Field(default_factory=dict)
+    """More labels of the pods; those that the operator sets win."""
+    annotations: Annotated[Mapping[str, str], Field(max_length=50)] = Field(default_factory=dict)
+    """More annotations of the pods."""
+    service_account_name: ObjectName | None = None
+    """An account of your own, such as one that a cloud's database accepts. Default: the operator
+    makes one, which has no rights in the cluster."""
+    priority_class_name: ObjectName | None = None
+    """Who is evicted first when a node is full."""
+    volumes: Annotated[tuple[Volume, ...], Field(max_length=20)] = ()
+    """More volumes, as in a pod's spec."""
+    volume_mounts: Annotated[tuple[VolumeMount, ...], Field(max_length=20)] = ()
+    """Where all containers find these volumes."""
+    security_context: PlainObject | None = None
+    """Of the pods, instead of what the operator sets, as a whole; `{}`: none. Default: not root,
+    with the images' user and group 65532 unless the operator leaves those out, and seccomp
+    RuntimeDefault."""
+    container_security_context: PlainObject | None = None
+    """Of all containers, instead of what the operator sets, as a whole; `{}`: none. Default: no
+    privileges, no capabilities, a root file system that is only read."""
+
+    @model_validator(mode="after")
+    def none_is_there_twice(self) -> "PodSettings":
+        variables = [variable.name for variable in self.env]
+        secrets = [secret.name for secret in self.image_pull_secrets]
+        if len(variables) > len(set(variables)):
+            raise ValueError("env: two have the same name, rename or remove one")
+        if len(secrets) > len(set(secrets)):
+            raise ValueError("imagePullSecrets: two have the same name, remove one")
+        return self
+
+    @model_validator(mode="after")
+    def volumes_fit(self) -> "PodSettings":
+        names = [volume.name for volume in self.volumes]
+        paths = [mount.mount_path for mount in self.volume_mounts]
+        if len(names) > len(set(names)):
+            raise ValueError("volumes: two have the same name, rename one")
+        if len(paths) > len(set(paths)):
+            raise ValueError("volumeMounts: two have the same mountPath, change one")
+        if not {mount.name for mount in self.volume_mounts} <= set(names):
+            raise ValueError(UNKNOWN_VOLUME)
+        return self

@@ -1,0 +1,115 @@
+"""
+Two operators on one resource: noticed by the mark that each leaves on the children it writes.
+
+One that finds another's mark takes over once: that is an upgrade under another name, or a
+reinstall. If its own mark is gone again soon after, the other one is alive, and both would write
+for ever: it rests, shows why, and tries once more later. The other one learns of it by the status,
+and shows the same words: so neither overwrites what the other reports. What a process remembers of
+its writes is a guess: after a restart it takes over once more, and the same follows.
+"""
+
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
+
+from outbox_operator.shared.conditions import Condition, RelayCondition
+from outbox_operator.shared.marks import OPERATOR, annotation
+from outbox_operator.shared.objects import Body
+from outbox_operator.shared.reasons import Reason
+from outbox_operator.shared.seen import ChildKey, Restraint, Written, is_older
+
+REST_TIME = timedelta(minutes=10)
+"""How soon after our own write another's mark means that it is alive, and how long we then rest."""
+SHOWN_TIME = timedelta(minutes=15)
+"""How long it is shown after the last sign of the other one. Above REST_TIME, so that it does not
+come and go while one of the two tries again."""
+
+
+@dataclass(frozen=True)
+class Rivalry:
+    """What is known of another operator on the same resource."""
+
+    message: str | None = None
+    """What is shown; None: there is no other."""
+    sign: datetime | None = None
+    """When the other one was noticed last."""
+    rests_until: datetime | None = None
+    """Nothing is written before."""
+    forgotten: datetime | None = None
+    """Writes of ours before that count no more."""
+    suspected: datetime | None = None
+    """When a single child bore another's mark: `kubectl rollout undo`, or a manifest that a person
+    saved, brings back an old one. An operator that is alive does it again."""
+
+    def rests(self, now: datetime) -> bool:
+        return self.rests_until is not None and now < self.rests_until
+
+
+def judge_rivals(
+    before: Rivalry,
+    identity: str,
+    children: Mapping[ChildKey, Body],
+    written: Mapping[ChildKey, Written],
+    reported: Iterable[Condition],
+    now: datetime,
+) -> Rivalry:
+    """`written` by this process; `reported` is the status, which either of the two wrote."""
+    if before.rests(now):
+        return before
+    undone = [
+        (other, now - mine.at < REST_TIME)
+        for key, body in children.items()
+        if (other := annotation(body, OPERATOR)) not in (None, identity)
+        and (mine := written.get(key)) is not None
+        and (before.forgotten is None or mine.at > before.forgotten)
+        and is_newer(body, mine)
+    ]
+    signs = [other for other, soon in undone if soon and other is not None]
+    suspected = before.suspected is not None and now - before.suspected < REST_TIME
+    if signs and (suspected or before.message is not None or len(signs) > 1):
+        return Rivalry(words(identity, signs[0]), now, now + REST_TIME, now)
+    if signs:
+        before = replace(before, suspected=now)
+    if before.message is None:
+        shown = next((c.message for c in reported if is_about(c, identity)), None)
+        return replace(before, message=shown, sign=now if shown else None)
+    if undone:
+        return replace(before, sign=now)
+    if before.sign is None or now - before.sign >= SHOWN_TIME:
+        return Rivalry(suspected=before.suspected)
+    return before
+
+
+def is_newer(body: Body, mine: Written) -> bool:
+    """Otherwise the watch has not shown our write yet."""
+    version = body["metadata"].get("resourceVersion", "")
+    return version != mine.version and not is_older(body["metadata"], mine.version)
+
+
+def is_about(condition: Condition, identity: str) -> bool:
+    named = re.split(r"[ ,]+", condition.message)
+    return condition.reason == Reason.OTHER_OPERATOR and identity in named
+
+
+def words(one: str, other: str) -> str:
+    """The same, whichever of the two reports it."""
+    first, second = sorted((one, other))
+    return (
+        f"two operators look after this resource, {first} and {second}, and each undoes what the "
+        "other one writes; what runs goes on. Let them watch different namespaces (the chart's "
+        "watch.namespaces), or uninstall one of them; this goes away within "
+        f"{int(SHOWN_TIME.total_seconds() // 60)} minutes"
+    )
+
+
+def what_rivals_restrain(rivalry: Rivalry, now: datetime) -> Restraint | None:
+    if rivalry.message is None:
+        return None
+    return Restraint(
+        RelayCondition.DEGRADED,
+        "True",
+        Reason.OTHER_OPERATOR,
+        rivalry.message,
+        holds=rivalry.rests(now),
+    )

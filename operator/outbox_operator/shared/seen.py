@@ -1,0 +1,201 @@
+"""
+Seen: what the operator knows of a resource's surroundings, as plain values.
+
+The `gather` of each kind fills it, its `decide` judges by it; nothing else reads the cluster. What
+only one kind has is in its own `seen`.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any, NamedTuple, Self
+
+from outbox_core.contract.reasons import LastWords
+from outbox_core.contract.report import Report
+from outbox_operator.shared.objects import REVISION, Body
+
+ChildKey = tuple[str, str]
+"""Kind and name of a child."""
+
+ENDED = ("Succeeded", "Failed")
+"""Phases of a pod that will not run again: its work is done, it was evicted, or its node was shut
+down. The object may stay for long."""
+HELD = frozenset({"ContainerCreating", "PodInitializing"})
+"""The kubelet's reasons for containers that it has not tried to start."""
+
+
+@dataclass(frozen=True)
+class Stopped:
+    """A container that ended badly."""
+
+    container: str
+    exit_code: int
+    words: LastWords | None
+    """Its termination message, if a program of ours wrote it."""
+    cause: str
+    """Kubernetes' own reason: Error, OOMKilled."""
+    back_since: datetime | None = None
+    """When it was started again, of one that is ready for now and has ended more than once."""
+
+
+@dataclass(frozen=True)
+class Waiting:
+    """A container that cannot start."""
+
+    container: str
+    reason: str
+    message: str
+
+
+@dataclass(frozen=True)
+class Pod:
+    name: str
+    ip: str | None = None
+    ready: bool = False
+    leaving: bool = False
+    """It is being deleted."""
+    ended: bool = False
+    """It no longer works, and holds nothing."""
+    revision: str | None = None
+    """Which version of the pod template it was made of."""
+    migrating: bool = False
+    """Its container migrate runs: it has a node, its image and its volumes."""
+    unschedulable: str | None = None
+    held_since: datetime | None = None
+    """When it got a node, which has not begun with its containers since: before that come volumes
+    and network, and only then images."""
+    waiting: tuple[Waiting, ...] = ()
+    stopped: tuple[Stopped, ...] = ()
+    report: Report | None = None
+
+    @classmethod
+    def of(cls, body: Body, report: Report | None) -> Self:
+        status = body.get("status") or {}
+        conditions = {c["type"]: c for c in status.get("conditions") or ()}
+        containers = [
+            *(status.get("initContainerStatuses") or ()),
+            *(status.get("containerStatuses") or ()),
+        ]
+        scheduled = conditions.get("PodScheduled", {})
+        return cls(
+            name=body["metadata"]["name"],
+            ip=status.get("podIP"),
+            ready=conditions.get("Ready", {}).get("status") == "True",
+            leaving="deletionTimestamp" in body["metadata"],
+            ended=status.get("phase") in ENDED,
+            revision=(body["metadata"].get("annotations") or {}).get(REVISION),
+            migrating=any(
+                c["name"] == "migrate" and "running" in (c.get("state") or {}) for c in containers
+            ),
+            unschedulable=(
+                scheduled.get("message", "")
+                if scheduled.get("status") == "False" and scheduled.get("reason") == "Unschedulable"
+                else None
+            ),
+            held_since=_held_since(conditions, containers),
+            waiting=tuple(
+                Waiting(c["name"], w.get("reason", ""), w.get("message", ""))
+                for c in containers
+                if (w := (c.get("state") or {}).get("waiting"))
+            ),
+            stopped=tuple(s for c in containers if (s := _stopped(c))),
+            report=report,
+        )
+
+
+def _held_since(conditions: Mapping[str, Body], containers: Sequence[Body]) -> datetime | None:
+    """None where the node has not taken it up at all: then nothing is known of its volumes."""
+    begun = conditions.get("PodReadyToStartContainers", {}).get("status") == "True"
+    waiting = [(c.get("state") or {}).get("waiting", {}).get("reason") for c in containers]
+    scheduled = conditions.get("PodScheduled", {})
+    at = scheduled.get("lastTransitionTime") if scheduled.get("status") == "True" else None
+    if begun or at is None or not waiting or not HELD.issuperset(waiting):
+        return None
+    return datetime.fromisoformat(at)
+
+
+def _stopped(container: Body) -> Stopped | None:
+    back_since: datetime | None = None
+    if container.get("ready"):
+        running = (container.get("state") or {}).get("running") or {}
+        if container.get("restartCount", 0) < 2 or "startedAt" not in running:
+            return None
+        back_since = datetime.fromisoformat(running["startedAt"])
+    for key in ("state", "lastState"):
+        ended = (container.get(key) or {}).get("terminated")
+        if ended and ended.get("exitCode"):
+            return Stopped(
+                container["name"],
+                ended["exitCode"],
+                LastWords.read(ended.get("message") or ""),
+                ended.get("reason", ""),
+                back_since,
+            )
+    return None
+
+
+class Written(NamedTuple):
+    """A child, by this very process."""
+
+    at: datetime
+    version: str
+
+
+def is_older(metadata: Mapping[str, Any], version: str) -> bool:
+    """Whether it was seen before that version was made. Kubernetes counts them up; where something
+    else than it does not, nothing is older."""
+    seen = metadata.get("resourceVersion", "")
+    return seen.isdecimal() and version.isdecimal() and int(seen) < int(version)
+
+
+@dataclass(frozen=True)
+class Restraint:
+    """Why the operator does less for a resource than it could."""
+
+    condition: str
+    """The one of a relay that shows it, with this status."""
+    status: str
+    reason: str
+    message: str
+    holds: bool = True
+    """No child is written. Otherwise it is only shown, or a part of them waits."""
+
+
+@dataclass(frozen=True)
+class Refusal:
+    """The API server did not take a child."""
+
+    kind: str
+    name: str
+    message: str
+    taken: bool = False
+    """Somebody else has an object of that name: it is left alone."""
+    leaving: bool = False
+    """The namespace is being deleted: nothing new can be made in it."""
+    passing: bool = False
+    """One of the same name is being removed: a moment later it will be taken."""
+
+
+@dataclass(frozen=True)
+class Secret:
+    name: str
+    version: str | None
+    """None: there is no such Secret."""
+
+
+@dataclass(frozen=True)
+class Surroundings:
+    """Of any resource."""
+
+    children: Mapping[ChildKey, Body] = field(default_factory=dict)
+    secrets: Sequence[Secret] = ()
+    refusals: Sequence[Refusal] = ()
+    restraint: Restraint | None = None
+
+    def child(self, kind: str, name: str) -> Body | None:
+        return self.children.get((kind, name))
+
+
+@dataclass(frozen=True)
+class SeenWithPods(Surroundings):
+    pods: Sequence[Pod] = ()
