@@ -70,9 +70,7 @@ def create_topic(bootstrap: str) -> None:
 
 def relay_settings(bootstrap: str) -> str:
     settings = (HERE / "relay.yaml").read_text()
-    return settings.replace("127.0.0.1:9092", bootstrap).replace(
-        "port: 8080", f"port: {free_port()}"
-    )
+    return settings.replace("127.0.0.1:9092", bootstrap).replace("port: 8080", "port: 0")
 
 
 @contextmanager
@@ -134,7 +132,7 @@ Everything keeps running until Ctrl-C. In another terminal:
     psql "$OUTBOX_DSN" -f examples/emit.sql    # another order: it arrives here
     outbox-relay list                          # what became of each event
     python examples/dedup_consumer.py          # a consumer on which every event takes effect once
-    outbox-relay replay EVENT_ID --reason 'a test'    # the same event again: the consumer ignores it
+    outbox-relay replay EVENT_ID --reason 'try it'    # once more: the consumer ignores it
 """
 
 

@@ -18,7 +18,7 @@ from psycopg.conninfo import make_conninfo
 from fixtures.certificates import Authority
 from fixtures.made_resources import outbox_relay
 from fixtures.relays import StartRelay
-from outbox_core.contract.reasons import reason_of
+from outbox_core.contract.reasons import ProcessReason, reason_of
 from outbox_core.errors import OutboxError, StoreUnavailable, TlsFailed
 from outbox_core.store.connection import connect, translated
 from outbox_operator.shared.store import SECRETS_PATH, store_files, store_variables

@@ -142,7 +142,8 @@ def _bring_up_to_date(conn: Connection) -> MigrationReport:
 def other_code(conn: Connection) -> list[Code]:
     """The parts of the code that are not in this database as this program has them."""
     with translated():
-        applied = dict(conn.execute("SELECT part, digest FROM outbox.schema_code").fetchall())
+        rows = conn.execute("SELECT part, digest FROM outbox.schema_code").fetchall()
+    applied: dict[str, str] = dict(rows)
     return [part for part in code() if applied.get(part.name) != part.digest]
 
 
