@@ -22,11 +22,11 @@ lint: dev
 check: lint ## Format, lint, types, imports, unit tests: a minute
 	$(bin)/pytest -q tests/unit
 
-test: lint ## Everything that `check` does, and all tests: real PostgreSQL, Kafka, Kubernetes, Spark
+test: lint ## Everything that `check` does, and all tests: real PostgreSQL, Kafka, Kubernetes, Spark; SUITES=... for some
 	@dev/setup cluster
 	@$(bin)/python -m dev.cluster prepare --tests
 	@$(bin)/python -m dev.images
-	$(bin)/pytest -q --durations=25
+	$(bin)/python -m dev.testing $(SUITES)
 
 chaos: dev ## Lose the connection at every statement, before and after the commit: all cases, CASE=... for one
 	OUTBOX_CHAOS=all $(if $(CASE),OUTBOX_CHAOS_CASE='$(CASE)') $(bin)/pytest -q tests/chaos
