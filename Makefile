@@ -26,11 +26,11 @@ lint: dev
 check: lint ## Format, lint, types, imports, unit tests: a minute
 	$(bin)/pytest -q tests/unit
 
-test: lint ## Everything that `check` does, and all tests: real PostgreSQL, Kafka, Kubernetes, Spark
+test: lint ## Everything that `check` does, and all tests: real PostgreSQL, Kafka, Kubernetes, Spark; SUITES=... for some
 	@dev/setup cluster
 	@$(bin)/python -m dev.cluster prepare --tests
 	@$(bin)/python -m dev.images
-	$(bin)/pytest -q --durations=25
+	$(bin)/python -m dev.testing $(SUITES)
 
 # Without the few that need a cluster or Helm, which take longer to build than these to run.
 conformance: dev ## Run the tests that show the specification's statements, and write docs/conformance.md

@@ -6,6 +6,7 @@ ready. Nothing here knows any of them.
 """
 
 import os
+import random
 import shutil
 import signal
 import socket
@@ -26,6 +27,11 @@ UNPRIVILEGED = "postgres"
 MEMORY = Path("/dev/shm")
 PLENTY = 8 << 30
 """Twice what the largest tests take."""
+
+PORTS = range(15_000, 32_768)
+"""Below those that Linux gives to whoever asks for any."""
+CHANCE = random.SystemRandom()
+"""Not a test's, which may have a seed that another test has too."""
 
 
 class ServerError(RuntimeError):
@@ -202,11 +208,31 @@ def _free_memory() -> int:
 
 
 def free_port() -> int:
-    """A port that nobody uses now: asked for once, then kept over restarts."""
-    with socket.socket() as s:
-        s.bind(("127.0.0.1", 0))
-        port: int = s.getsockname()[1]
-        return port
+    """
+    A port that nobody uses now, and that is ours until this process ends: asked for once, then kept
+    over restarts.
+
+    Not one of the kernel's choice: it takes its own from another range, also for connections, and
+    could give ours to somebody while the server is down.
+    """
+    while not _is_ours(port := CHANCE.choice(PORTS)):
+        pass
+    return port
+
+
+def _is_ours(port: int) -> bool:
+    with (
+        suppress(OSError),
+        socket.socket() as tried,
+        # The name is for other processes of these tests: the port itself cannot be held for a
+        # server that is down.
+        socket.socket(socket.AF_UNIX) as name,
+    ):
+        tried.bind(("127.0.0.1", port))
+        name.bind(f"\0outbox-port-{port}")
+        name.detach()  # so that it ends with this process
+        return True
+    return False
 
 
 def accepts(port: int) -> bool:

@@ -12,7 +12,7 @@ import pytest
 from fixtures.cluster import Kube
 from fixtures.installation import Installation
 
-ROOT = Path(__file__).resolve().parents[2]
+ROOT = Path(__file__).resolve().parents[3]
 KEY_LINES = (
     "helm upgrade --install outbox-operator charts/outbox-operator",
     "outboxrelay.outbox.dev/orders condition met",

@@ -1,0 +1,77 @@
+"""
+Lanes: the places in which suites run side by side, each with a cluster of its own.
+
+Called by `__main__`. Two suites never share a cluster at the same time, because some of them stop
+its API server, cordon its node or replace the operator; one after the other they do, which saves
+its start and the loading of images.
+"""
+
+import os
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from ipaddress import IPv4Network
+
+from cluster.clusters import chosen
+from cluster.existing_cluster import ExistingCluster
+from cluster.instance import from_environment
+
+RANGES_BEYOND = 32
+"""An instance without a range of its own gets one of that many behind the main one's."""
+
+
+KEEP = "KEEP"
+"""The variable that leaves a cluster running, also for the fixtures of the suites."""
+
+
+@dataclass(frozen=True)
+class Lane:
+    number: int
+    environ: Mapping[str, str]
+    """Of the suites that run in it."""
+    has_cluster: bool
+    """Of its own; otherwise suites that need one are left to the other lanes."""
+
+
+def default_count() -> int:
+    """One more than there are processors: suites wait for most of their time."""
+    return (os.cpu_count() or 1) + 1
+
+
+def make_lanes(count: int, environ: Mapping[str, str]) -> list[Lane]:
+    """The first one has the cluster that pytest alone would use."""
+    only_one = isinstance(chosen(environ), ExistingCluster)
+    numbers = range(1, count + 1)
+    return [
+        Lane(
+            number,
+            {**environ, **_instance(number, environ), KEEP: "1"},
+            number == 1 or not only_one,
+        )
+        for number in numbers
+    ]
+
+
+@contextmanager
+def clusters_taken_down(lanes: Iterable[Lane]) -> Iterator[None]:
+    """Afterwards, but for those that were there before, or all with KEEP=1."""
+    ours = [lane for lane in lanes if lane.has_cluster and not chosen(lane.environ).is_there]
+    try:
+        yield
+    finally:
+        for lane in ours:
+            cluster = chosen(lane.environ)
+            if cluster.is_there and not os.environ.get(KEEP):
+                cluster.down()
+
+
+def _instance(number: int, environ: Mapping[str, str]) -> dict[str, str]:
+    first = from_environment(environ)
+    if number == 1:
+        return {}
+    octets = first.range.network_address.packed
+    beyond = (octets[1] + RANGES_BEYOND + number) % 256
+    return {
+        "OUTBOX_CLUSTER_INSTANCE": f"{first.name[:11]}{number}",  # 12 characters at most
+        "OUTBOX_CLUSTER_RANGE": str(IPv4Network((bytes([octets[0], beyond, 0, 0]), 16))),
+    }
