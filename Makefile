@@ -35,7 +35,7 @@ test: lint ## Everything that `check` does, and all tests: real PostgreSQL, Kafk
 # Without the few that need a cluster or Helm, which take longer to build than these to run.
 conformance: dev ## Run the tests that show the specification's statements, and write docs/conformance.md
 	$(bin)/pytest -q -m 'spec and not cluster' --ignore=tests/chart --ignore=tests/crds --ignore=tests/e2e
-	$(bin)/python dev/conformance_reference.py
+	$(bin)/python -m dev.reference conformance
 
 chaos: dev ## Lose the connection at every statement, before and after the commit: all cases, CASE=... for one
 	OUTBOX_CHAOS=all $(if $(CASE),OUTBOX_CHAOS_CASE='$(CASE)') $(bin)/pytest -q tests/chaos
@@ -60,10 +60,7 @@ demo: ## See it once, on a real cluster: orders, a killed pod, nothing lost, a d
 	@$(bin)/python -m dev.demo
 
 docs: dev ## Write docs/configuration.md, resources.md, conformance.md and crds/ again from their sources
-	$(bin)/python dev/configuration_reference.py
-	$(bin)/python dev/conformance_reference.py
-	$(bin)/python dev/custom_resources.py
-	$(bin)/python dev/resource_reference.py
+	$(bin)/python -m dev.reference
 
 bench: dev ## Measure: throughput, latency, CPU, WAL, memory, growth
 	$(bin)/python -m bench

@@ -19,8 +19,8 @@ from confluent_kafka import Producer
 
 from bench.topics import Topics
 from bench.workload import consume, payload_of
-from services import Kafka, Postgres, scratch
-from services.kafka import QUIET
+from dev.services import Kafka, Postgres, scratch
+from dev.services.kafka import QUIET
 
 Flavour = Literal["plain", "logical", "counting"]
 

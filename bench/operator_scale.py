@@ -20,8 +20,8 @@ import kubernetes.dynamic
 
 from bench.meter import TICK, peak_memory
 from bench.report import Report
-from cluster import binaries
-from cluster.clusters import chosen, exports
+from dev.cluster import binaries
+from dev.cluster.clusters import chosen, exports
 
 CRDS = Path(__file__).resolve().parent.parent / "crds"
 NAMESPACE = "bench-operator"

@@ -12,8 +12,8 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from services.kafka import find_libs
-from services.postgres import find_binaries
+from dev.services.kafka import find_libs
+from dev.services.postgres import find_binaries
 
 RESULTS = Path(__file__).parent / "results"
 

@@ -15,8 +15,8 @@ from confluent_kafka.admin._listoffsets import OffsetSpec  # exported, but mypy 
 from confluent_kafka.cimpl import NewTopic  # the public module does not declare it
 
 from bench.workload import key_of, number_of
-from services import wait_until
-from services.kafka import QUIET
+from dev.services import wait_until
+from dev.services.kafka import QUIET
 
 LATEST = OffsetSpec.latest()  # type: ignore[no-untyped-call]
 

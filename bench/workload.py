@@ -14,7 +14,7 @@ from collections.abc import Sequence
 import psycopg
 from confluent_kafka import Consumer, TopicPartition
 
-from services.kafka import QUIET
+from dev.services.kafka import QUIET
 
 PAYLOAD_BYTES = 300
 DIGITS = 12

@@ -23,8 +23,8 @@ from confluent_kafka import Consumer, Message
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
-from services import Kafka, Postgres, scratch
-from services.process import accepts, free_port
+from dev.services import Kafka, Postgres, scratch
+from dev.services.process import accepts, free_port
 
 HERE = Path(__file__).resolve().parent
 TOPIC = "orders"

@@ -10,7 +10,7 @@ import psycopg
 
 from bench.lab import Flavour, Site
 from bench.meter import peak_memory
-from services import Server
+from dev.services import Server
 
 
 class Program(Server):

@@ -13,7 +13,7 @@ import psycopg
 from bench.peers_install import debezium_home, java_of_debezium
 from bench.systems.base import System
 from bench.workload import KEY_SQL, NUMBERS_SQL, PAYLOAD_SQL
-from services.postgres import SUPERUSER
+from dev.services.postgres import SUPERUSER
 
 TABLE = """
     CREATE TABLE outbox (

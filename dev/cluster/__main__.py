@@ -93,8 +93,8 @@ def become(command: list[str], exported: Mapping[str, str]) -> None:
 
 def built_images() -> Iterator[Image]:
     """Built when first asked for: a cluster that has its own does not ask."""
-    from images.build import built
-    from images.errors import ImageError
+    from dev.images.build import built
+    from dev.images.errors import ImageError
 
     try:
         yield from built()

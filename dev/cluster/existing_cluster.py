@@ -48,9 +48,9 @@ class ExistingCluster:
         if not self._registry:
             say("OUTBOX_REGISTRY is not set: the images are taken to be in the cluster's reach")
             return
-        from images.build import Image as Built
-        from images.build import push
-        from images.errors import ImageError
+        from dev.images.build import Image as Built
+        from dev.images.build import push
+        from dev.images.errors import ImageError
 
         try:
             push(

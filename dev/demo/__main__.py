@@ -4,8 +4,8 @@ import argparse
 import sys
 from pathlib import Path
 
-from cluster.errors import ClusterError
-from images.errors import ImageError
+from dev.cluster.errors import ClusterError
+from dev.images.errors import ImageError
 
 from .stage import ROOT, Wish, set_up
 from .story import RELAY, Story

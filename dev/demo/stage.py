@@ -11,10 +11,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from string import Template
 
-from cluster import binaries
-from cluster.clusters import Cluster, chosen, exports
-from cluster.existing_cluster import ExistingCluster
-from images.build import built
+from dev.cluster import binaries
+from dev.cluster.clusters import Cluster, chosen, exports
+from dev.cluster.existing_cluster import ExistingCluster
+from dev.images.build import built
 
 ROOT = Path(__file__).resolve().parents[2]
 HERE = Path("dev/demo")

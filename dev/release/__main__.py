@@ -5,9 +5,9 @@ import shutil
 import sys
 from pathlib import Path
 
-from images.build import built
-from images.errors import ImageError
-from images.progress import step
+from dev.images.build import built
+from dev.images.errors import ImageError
+from dev.images.progress import step
 
 from .archives import SUMS, write_sums
 from .chart import package

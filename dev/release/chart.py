@@ -11,7 +11,7 @@ from tempfile import TemporaryDirectory
 
 import yaml
 
-from cluster import binaries
+from dev.cluster import binaries
 
 from .archives import read_tgz, write_tgz
 from .errors import ReleaseError

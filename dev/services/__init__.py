@@ -8,11 +8,11 @@ Each is a context manager, keeps its port and its data from one start to the nex
 own folder and dies with the process that started it. `dev/setup` installs what they run.
 """
 
-from services.kafka import Kafka, SecureListener
-from services.pgbouncer import PgBouncer
-from services.postgres import Postgres
-from services.process import Server, ServerError, scratch
-from services.waiting import wait_until
+from dev.services.kafka import Kafka, SecureListener
+from dev.services.pgbouncer import PgBouncer
+from dev.services.postgres import Postgres
+from dev.services.process import Server, ServerError, scratch
+from dev.services.waiting import wait_until
 
 __all__ = [
     "Kafka",

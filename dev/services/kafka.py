@@ -14,8 +14,8 @@ from pathlib import Path
 from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient
 
-from services.process import Server, ServerError, accepts, are_stopped, free_port
-from services.waiting import wait_until
+from dev.services.process import Server, ServerError, accepts, are_stopped, free_port
+from dev.services.waiting import wait_until
 
 HERE = Path(__file__).resolve().parent.parent / "kafka"
 HEAP = "512m"

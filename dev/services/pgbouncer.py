@@ -7,8 +7,8 @@ from pathlib import Path
 
 import psycopg
 
-from services.postgres import SUPERUSER, Postgres
-from services.process import Server, ServerError, free_port
+from dev.services.postgres import SUPERUSER, Postgres
+from dev.services.process import Server, ServerError, free_port
 
 CONFIG = """\
 [databases]

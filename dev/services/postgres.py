@@ -10,7 +10,7 @@ from pathlib import Path
 import psycopg
 from psycopg import sql
 
-from services.process import Server, ServerError, free_port
+from dev.services.process import Server, ServerError, free_port
 
 SUPERUSER = "postgres"
 

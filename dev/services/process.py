@@ -19,7 +19,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Self
 
-from services.waiting import INTERVAL, wait_until
+from dev.services.waiting import INTERVAL, wait_until
 
 UNPRIVILEGED = "postgres"
 """Whom servers that refuse to be root run as; Debian's PostgreSQL brings this user along."""

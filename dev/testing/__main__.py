@@ -18,7 +18,7 @@ import signal
 import sys
 from pathlib import Path
 
-from cluster.errors import ClusterError
+from dev.cluster.errors import ClusterError
 
 from .lanes import Lane, clusters_taken_down, default_count, make_lanes
 from .results import slowest, table

@@ -12,9 +12,9 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from ipaddress import IPv4Network
 
-from cluster.clusters import chosen
-from cluster.existing_cluster import ExistingCluster
-from cluster.instance import from_environment
+from dev.cluster.clusters import chosen
+from dev.cluster.existing_cluster import ExistingCluster
+from dev.cluster.instance import from_environment
 
 RANGES_BEYOND = 32
 """An instance without a range of its own gets one of that many behind the main one's."""

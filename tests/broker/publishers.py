@@ -6,9 +6,9 @@ from typing import Any, Protocol
 
 import pytest
 
+from dev.services import Kafka
 from outbox_core.contract.settings import KafkaSettings
 from outbox_relay.publishers.kafka import KafkaPublisher
-from services import Kafka
 
 
 class MakePublisher(Protocol):

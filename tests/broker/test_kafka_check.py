@@ -3,11 +3,11 @@
 import pytest
 from confluent_kafka.admin import AdminClient
 
+from dev.services import Kafka
+from dev.services.process import free_port
 from fixtures.topics import MakeTopic
 from outbox_core.contract.settings import KafkaSettings
 from outbox_relay.publishers.kafka_check import CheckResult, check_kafka
-from services import Kafka
-from services.process import free_port
 
 pytestmark = pytest.mark.kafka
 

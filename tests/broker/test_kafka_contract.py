@@ -6,10 +6,10 @@ import pytest
 
 from broker.publishers import MakePublisher
 from conformance.publisher_contract import PublisherContract, Received, Target, make_claim
+from dev.services import Kafka
 from fixtures.topics import Consume
 from outbox_core.model.event import Claim
 from outbox_relay.publishers.kafka import KafkaPublisher
-from services import Kafka
 
 pytestmark = pytest.mark.kafka
 

@@ -9,11 +9,11 @@ import pytest
 
 from broker.publishers import MakePublisher
 from conformance.publisher_contract import make_claim
+from dev.services import Kafka, wait_until
 from fixtures.topics import Consume, MakeTopic
 from outbox_core.errors import PublisherError
 from outbox_core.model.attempt import Acked, Error, ErrorClass, Outcome, Refused, Unsent
 from outbox_relay.publishers.destinations import TRIAL_EVENTS
-from services import Kafka, wait_until
 
 pytestmark = pytest.mark.kafka
 

@@ -7,11 +7,11 @@ from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
 from conformance.publisher_contract import make_claim
+from dev.services import Kafka, wait_until
 from outbox_core.contract.settings import KafkaSettings
 from outbox_core.model.attempt import Acked, ErrorClass, Refused
 from outbox_relay.publishers.kafka import KafkaPublisher
 from outbox_relay.publishers.kafka_check import check_kafka
-from services import Kafka, wait_until
 
 pytestmark = [pytest.mark.kafka, pytest.mark.slow]
 

@@ -8,12 +8,12 @@ import pytest
 
 from broker.publishers import MakePublisher
 from conformance.publisher_contract import make_claim
+from dev.services import Kafka, SecureListener
 from fixtures.topics import Consume
 from outbox_core.contract.settings import Sasl, Tls
 from outbox_core.contract.values import SecretRef
 from outbox_core.errors import PublisherError, SettingsError
 from outbox_core.model.attempt import Acked, ErrorClass, Refused
-from services import Kafka, SecureListener
 
 pytestmark = pytest.mark.kafka
 

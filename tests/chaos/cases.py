@@ -22,9 +22,9 @@ from typing import NamedTuple
 from chaos.scenes import SCENES, flowing
 from chaos.stage import Stage
 from chaos.statements import ALL_LOSSES, OF_A_READ, TABLE, Statement
+from dev.services import Postgres
 from fixtures.losing import Loss, Plan, Point, RandomPlan
 from fixtures.wire import Trip
-from services import Postgres
 
 SEED = int(os.environ.get("OUTBOX_CHAOS_SEED", "1"))
 AT_ONCE = int(os.environ.get("OUTBOX_CHAOS_AT_ONCE", "6"))

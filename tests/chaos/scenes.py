@@ -14,6 +14,7 @@ from typing import Any
 from uuid import UUID
 
 from chaos.stage import LEASE, PATIENCE, Stage
+from dev.services import wait_until
 from fixtures.bulk import replay_settings
 from fixtures.outbox import Holder
 from outbox_core.errors import RequestRefused
@@ -25,7 +26,6 @@ from outbox_core.store.intervene.interventions import Interventions, Result
 from outbox_core.store.intervene.retirement import Retiring
 from outbox_relay.worker.reaper import reap_once
 from outbox_relay.worker.reporting import Reporter
-from services import wait_until
 
 REPLAY, PERSON = "outbox-replay", "outbox-person"
 """The applications of who is no relay."""

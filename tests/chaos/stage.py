@@ -15,6 +15,8 @@ from contextlib import suppress
 from itertools import count
 from typing import Any, TypeVar
 
+from dev.services import wait_until
+from dev.services.waiting import INTERVAL
 from fixtures.agreement import Memory, Watch, disagreements
 from fixtures.losing import LosingProxy, Loss, Plan, Strike, Times
 from fixtures.outbox import Outbox
@@ -23,8 +25,6 @@ from outbox_core.contract.settings import RelaySettings
 from outbox_core.errors import PublisherError, StoreUnavailable
 from outbox_core.model.attempt import Acked, Outcome
 from outbox_core.model.event import Claim
-from services import wait_until
-from services.waiting import INTERVAL
 
 LEASE = 1.5
 BATCH = 40

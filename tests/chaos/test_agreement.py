@@ -2,9 +2,9 @@
 
 import pytest
 
+from dev.services import wait_until
 from fixtures.agreement import SLACK, Memory, Watch, disagreements, forgotten
 from fixtures.outbox import Holder, Outbox
-from services import wait_until
 
 pytestmark = pytest.mark.pg
 

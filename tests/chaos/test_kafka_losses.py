@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 import pytest
 
 from chaos.cases import SEED
+from dev.services import Kafka, wait_until
 from fixtures.agreement import disagreements
 from fixtures.bulk import emit_many
 from fixtures.leaky import Leak, LeakyProxy
@@ -22,7 +23,6 @@ from fixtures.losing import Loss
 from fixtures.outbox import Outbox
 from fixtures.relays import LocalRelay, local_settings
 from fixtures.topics import Consume
-from services import Kafka, wait_until
 
 pytestmark = [pytest.mark.pg, pytest.mark.kafka, pytest.mark.slow]
 

@@ -5,10 +5,10 @@ import time
 import psycopg
 import pytest
 
+from dev.services import wait_until
 from fixtures.losing import LosingProxy, Loss, Plan, Point, RandomPlan, Times
 from fixtures.outbox import Outbox
 from fixtures.wire import Trip
-from services import wait_until
 
 pytestmark = pytest.mark.pg
 

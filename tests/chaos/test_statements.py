@@ -8,9 +8,9 @@ import pytest
 from chaos.cases import AT_ONCE, Case, play
 from chaos.scenes import SCENES
 from chaos.statements import TABLE, Statement, unknown
+from dev.services import Postgres
 from fixtures.losing import Plan
 from fixtures.wire import Trip
-from services import Postgres
 
 pytestmark = [pytest.mark.pg, pytest.mark.slow]
 

@@ -11,7 +11,7 @@ from collections.abc import Callable
 import pytest
 
 from chaos.cases import Case, Played, chosen, play_all, report_of
-from services import Postgres
+from dev.services import Postgres
 
 pytestmark = [pytest.mark.pg, pytest.mark.slow, pytest.mark.timeout(1800)]
 

@@ -4,9 +4,9 @@ from pathlib import Path
 
 import pytest
 
+from dev.images.build import built
 from fixtures.api_server import apply_definitions
 from fixtures.cluster import Kube, cluster, kube, namespace, pytest_runtest_makereport
-from images.build import built
 
 __all__ = ["cluster", "kube", "namespace", "pytest_runtest_makereport"]
 

@@ -4,8 +4,8 @@ from typing import Any
 
 import pytest
 
+from dev.images.recipes import version
 from fixtures.chart import Object, nested, only, render
-from images.recipes import version
 from outbox_operator.settings import OperatorSettings
 
 STRICT = {

@@ -8,13 +8,13 @@ import psycopg
 import pytest
 from psycopg import errors as pg
 
+from dev.services import wait_until
 from fixtures.made_settings import relay_settings
 from fixtures.outbox import Holder, Outbox
 from fixtures.relays import Broker, RunRelay
 from outbox_core.model.attempt import Acked, Error, ErrorClass, Outcome, Refused
 from outbox_core.model.lifecycle import TRANSITIONS, State
 from outbox_relay.worker.reaper import Reaper, ReapReport
-from services import wait_until
 
 pytestmark = pytest.mark.pg
 

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from dev.services import wait_until
 from fixtures.made_settings import relay_settings
 from fixtures.outbox import Holder, Outbox
 from fixtures.relays import Broker, RunRelay
@@ -20,7 +21,6 @@ from outbox_core.store.deliveries import Wanted
 from outbox_core.store.lanes import LANES
 from outbox_core.store.tokens import fresh_token
 from outbox_relay.worker.reaper import Reaper
-from services import wait_until
 
 pytestmark = pytest.mark.pg
 

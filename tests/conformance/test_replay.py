@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from dev.services import wait_until
 from fixtures.bulk import Bulk, Witness, emit_many, end_all, replay_settings
 from fixtures.outbox import Holder, Outbox
 from fixtures.relays import Broker, RunRelay
@@ -16,7 +17,6 @@ from outbox_core.model.lifecycle import Hold, State
 from outbox_core.store import replays
 from outbox_core.store.deliveries import UNORDERED
 from outbox_core.store.intervene.interventions import Interventions
-from services import wait_until
 
 pytestmark = pytest.mark.pg
 

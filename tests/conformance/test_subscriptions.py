@@ -7,11 +7,11 @@ from uuid import uuid4
 import pytest
 from psycopg import errors as pg
 
+from dev.services import wait_until
 from fixtures.bulk import Bulk
 from fixtures.outbox import Outbox
 from fixtures.relays import Broker, RunRelay
 from outbox_core.store import relays as relay_store
-from services import wait_until
 
 pytestmark = pytest.mark.pg
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from kubernetes.aio import client, config
 
-from cluster.clusters import exports
+from dev.cluster.clusters import exports
 from fixtures.cluster import Kube, Namespace
 from fixtures.made_resources import relay_body
 from fixtures.operators import Resources, operating

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 import yaml
 
-from cluster.clusters import exports
+from dev.cluster.clusters import exports
 from fixtures.cluster import Kube, Namespace
 from fixtures.made_resources import relay_body
 from fixtures.operator_process import OperatorProcess, operating

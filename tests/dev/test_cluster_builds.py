@@ -6,14 +6,14 @@ from pathlib import Path
 
 import pytest
 
-from cluster import __main__ as program
-from cluster import binaries
-from cluster.errors import ClusterError
-from cluster.existing_cluster import ExistingCluster, reference
-from cluster.progress import duration
-from cluster.tiny_image import TinyImage, pack
-from cluster.toolchain import parse
-from images.build import Image
+from dev.cluster import __main__ as program
+from dev.cluster import binaries
+from dev.cluster.errors import ClusterError
+from dev.cluster.existing_cluster import ExistingCluster, reference
+from dev.cluster.progress import duration
+from dev.cluster.tiny_image import TinyImage, pack
+from dev.cluster.toolchain import parse
+from dev.images.build import Image
 
 
 @pytest.mark.parametrize(

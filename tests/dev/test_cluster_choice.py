@@ -5,9 +5,9 @@ from ipaddress import IPv4Network
 
 import pytest
 
-from cluster.choice import Choice, Surroundings, choose
-from cluster.errors import ClusterError
-from cluster.instance import from_environment
+from dev.cluster.choice import Choice, Surroundings, choose
+from dev.cluster.errors import ClusterError
+from dev.cluster.instance import from_environment
 
 BARE = Surroundings(
     asked="", kubeconfig="", docker_answers=False, node_is_there=False, linux=True, root=True

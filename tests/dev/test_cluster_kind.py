@@ -4,10 +4,10 @@ from pathlib import Path
 
 import pytest
 
-from cluster import binaries, kind_cluster
-from cluster.errors import ClusterError
-from cluster.instance import from_environment
-from cluster.kind_cluster import KindCluster
+from dev.cluster import binaries, kind_cluster
+from dev.cluster.errors import ClusterError
+from dev.cluster.instance import from_environment
+from dev.cluster.kind_cluster import KindCluster
 
 PROGRAM = """#!/bin/sh
 cd {folder}

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 import yaml
 
-from demo.stage import APPS, IMAGES, Wish, write_files
-from demo.terminal import DemoError, Terminal
+from dev.demo.stage import APPS, IMAGES, Wish, write_files
+from dev.demo.terminal import DemoError, Terminal
 
 
 @pytest.fixture

@@ -11,17 +11,17 @@ from pathlib import Path
 
 import pytest
 
-from images import __main__ as command_line
-from images import base, build, docker, engines
-from images.buildah import Buildah, must_be_root
-from images.cache import Cache, Image, digest
-from images.commands import CommandFailed, run
-from images.errors import ImageError
-from images.handed import Handed, handed
-from images.keys import key
-from images.orders import Order, arguments
-from images.progress import Report, duration, step
-from images.recipes import ROOT, context, recipes, version, what_is_installed
+from dev.images import __main__ as command_line
+from dev.images import base, build, docker, engines
+from dev.images.buildah import Buildah, must_be_root
+from dev.images.cache import Cache, Image, digest
+from dev.images.commands import CommandFailed, run
+from dev.images.errors import ImageError
+from dev.images.handed import Handed, handed
+from dev.images.keys import key
+from dev.images.orders import Order, arguments
+from dev.images.progress import Report, duration, step
+from dev.images.recipes import ROOT, context, recipes, version, what_is_installed
 
 PYTHON_IMAGES = ("relay", "operator", "spark")
 

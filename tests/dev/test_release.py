@@ -13,14 +13,14 @@ from pathlib import Path
 import pytest
 import yaml
 
-from cluster import binaries
-from release.archives import read_tgz, write_sums, write_tgz
-from release.chart import package
-from release.distributions import build
-from release.errors import ReleaseError
-from release.sbom import sbom
-from release.tree import checked
-from release.values_readme import values
+from dev.cluster import binaries
+from dev.release.archives import read_tgz, write_sums, write_tgz
+from dev.release.chart import package
+from dev.release.distributions import build
+from dev.release.errors import ReleaseError
+from dev.release.sbom import sbom
+from dev.release.tree import checked
+from dev.release.values_readme import values
 
 ROOT = Path(__file__).resolve().parents[2]
 CHART = ROOT / "charts" / "outbox-operator"

@@ -11,9 +11,9 @@ import pytest
 from confluent_kafka import KafkaException, Producer
 from confluent_kafka.admin import AdminClient
 
+from dev.services import Kafka, PgBouncer, Postgres, ServerError, process, scratch, wait_until
+from dev.services.process import accepts, is_alive
 from fixtures.topics import Consume, MakeTopic
-from services import Kafka, PgBouncer, Postgres, ServerError, process, scratch, wait_until
-from services.process import accepts, is_alive
 
 
 @pytest.mark.pg
@@ -126,7 +126,7 @@ def test_servers_leave_nothing_running_when_their_owner_is_killed() -> None:
     program = """
 import os, signal, sys
 from pathlib import Path
-from services import PgBouncer, Postgres
+from dev.services import PgBouncer, Postgres
 postgres = Postgres(Path(sys.argv[1]) / "postgres")
 postgres.start()
 pgbouncer = PgBouncer(Path(sys.argv[1]) / "pgbouncer", postgres)

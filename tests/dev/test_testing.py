@@ -9,12 +9,12 @@ from pathlib import Path
 
 import pytest
 
-from cluster.instance import from_environment
-from services import wait_until
-from services.process import is_alive
-from testing.lanes import make_lanes
-from testing.results import Result, Timed, table
-from testing.suites import MINUTES, Suite, choose, find
+from dev.cluster.instance import from_environment
+from dev.services import wait_until
+from dev.services.process import is_alive
+from dev.testing.lanes import make_lanes
+from dev.testing.results import Result, Timed, table
+from dev.testing.suites import MINUTES, Suite, choose, find
 
 ROOT = Path(__file__).resolve().parents[2]
 TESTS = ROOT / "tests"
@@ -86,9 +86,9 @@ def test_the_table_has_all_suites_and_their_sum() -> None:
 PROGRAM = """
 import sys
 from pathlib import Path
-from testing.__main__ import run
-from testing.lanes import Lane
-from testing.suites import Suite
+from dev.testing.__main__ import run
+from dev.testing.lanes import Lane
+from dev.testing.suites import Suite
 import os
 folder = Path(sys.argv[1])
 suites = [Suite(name, folder / name) for name in sys.argv[2:]]

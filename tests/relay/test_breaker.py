@@ -4,13 +4,13 @@ import threading
 
 import pytest
 
+from dev.services import wait_until
 from fixtures.losing import LosingProxy, Loss, Plan
 from fixtures.outbox import Holder, Outbox
 from fixtures.relays import Broker, RunRelay
 from fixtures.wire import Trip
 from outbox_core.model.attempt import Acked, Error, ErrorClass, Refused
 from outbox_relay.worker.breaker import BreakerState
-from services import wait_until
 
 pytestmark = pytest.mark.pg
 

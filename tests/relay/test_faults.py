@@ -15,10 +15,10 @@ from typing import Any
 import psycopg
 import pytest
 
+from dev.services import Kafka, Postgres, scratch, wait_until
 from fixtures.outbox import Outbox
 from fixtures.relays import StartRelay
 from fixtures.topics import Consume, MakeTopic, Message
-from services import Kafka, Postgres, scratch, wait_until
 
 pytestmark = [pytest.mark.pg, pytest.mark.kafka, pytest.mark.slow, pytest.mark.timeout(240)]
 

@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 
+from dev.services import Postgres, wait_until
 from fixtures.cli import Cli
 from fixtures.outbox import Outbox
 from fixtures.relays import StartRelay
 from fixtures.topics import Consume
-from services import Postgres, wait_until
 
 pytestmark = [pytest.mark.pg, pytest.mark.kafka]
 

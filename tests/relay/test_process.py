@@ -9,11 +9,11 @@ import psycopg
 import pytest
 from psycopg.conninfo import make_conninfo
 
+from dev.services import PgBouncer, Postgres, scratch, wait_until
 from fixtures.outbox import Outbox
 from fixtures.relays import StartRelay
 from fixtures.topics import Consume
 from outbox_core.store.migrate import migrate
-from services import PgBouncer, Postgres, scratch, wait_until
 
 pytestmark = [pytest.mark.pg, pytest.mark.kafka]
 

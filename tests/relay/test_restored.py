@@ -10,10 +10,10 @@ from typing import Any
 import psycopg
 import pytest
 
+from dev.services import PgBouncer, Postgres, wait_until
 from fixtures.outbox import Outbox
 from fixtures.relays import Broker, RunRelay
 from outbox_relay.worker import keeper
-from services import PgBouncer, Postgres, wait_until
 
 pytestmark = [pytest.mark.pg, pytest.mark.slow]
 

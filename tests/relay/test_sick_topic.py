@@ -7,10 +7,10 @@ from confluent_kafka import Consumer, TopicPartition
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
+from dev.services import Kafka, wait_until
+from dev.services.kafka import QUIET
 from fixtures.outbox import Outbox
 from fixtures.relays import RelayProcess, StartRelay
-from services import Kafka, wait_until
-from services.kafka import QUIET
 
 pytestmark = [pytest.mark.pg, pytest.mark.kafka, pytest.mark.slow, pytest.mark.timeout(180)]
 

@@ -5,10 +5,10 @@ import sys
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
+from dev.services import wait_until
 from fixtures.outbox import Outbox
 from fixtures.replays import StartReplay, deliveries, make_dead
 from outbox_core.contract.replay import Exit, ReplayReport
-from services import wait_until
 
 pytestmark = [pytest.mark.pg, pytest.mark.timeout(300)]
 

@@ -11,10 +11,10 @@ from pathlib import Path
 
 import pytest
 
+from dev.services import wait_until
 from fixtures.outbox import Holder, Outbox
 from fixtures.relays import Broker, RunRelay
 from fixtures.replays import StartReplay, make_dead
-from services import wait_until
 
 pytestmark = [pytest.mark.pg, pytest.mark.slow, pytest.mark.timeout(400)]
 

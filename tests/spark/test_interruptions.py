@@ -4,9 +4,9 @@ from pathlib import Path
 
 import pytest
 
+from dev.services import Postgres, wait_until
 from fixtures.outbox import Outbox
 from fixtures.replays import MAIN, ReplayProcess, StartReplay, make_dead
-from services import Postgres, wait_until
 
 pytestmark = [pytest.mark.pg, pytest.mark.timeout(300)]
 

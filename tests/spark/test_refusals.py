@@ -7,11 +7,11 @@ import psycopg
 import pytest
 from psycopg.conninfo import make_conninfo
 
+from dev.services import Postgres, scratch
 from fixtures.outbox import Outbox
 from fixtures.replays import ReplayProcess, StartReplay, deliveries, make_dead
 from outbox_core.contract.replay import Exit
 from outbox_core.store.migrate import migrate
-from services import Postgres, scratch
 
 pytestmark = [pytest.mark.pg, pytest.mark.timeout(300)]
 

@@ -10,9 +10,9 @@ from pathlib import Path
 import pyspark
 import pytest
 
+from dev.services import wait_until
 from fixtures.outbox import Outbox
 from fixtures.replays import StartReplay, make_dead
-from services import wait_until
 
 pytestmark = [pytest.mark.pg, pytest.mark.timeout(300)]
 

@@ -8,11 +8,11 @@ from uuid import uuid4
 import pytest
 from psycopg.sql import SQL, Identifier
 
+from dev.services import Kafka, PgBouncer, Postgres
 from fixtures.cli import Cli
 from fixtures.outbox import Outbox
 from outbox_core.store.doctor.facts import gather
 from outbox_core.store.doctor.findings import judge
-from services import Kafka, PgBouncer, Postgres
 
 pytestmark = pytest.mark.pg
 

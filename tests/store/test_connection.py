@@ -6,11 +6,11 @@ from pathlib import Path
 import psycopg
 import pytest
 
+from dev.services import Postgres, scratch
 from outbox_core.contract.reasons import ProcessReason, reason_of
 from outbox_core.errors import SettingsError, StoreUnavailable
 from outbox_core.store.connection import connect
 from outbox_core.store.migrate import migrate
-from services import Postgres, scratch
 
 pytestmark = pytest.mark.pg
 

@@ -6,11 +6,11 @@ from datetime import timedelta
 import psycopg
 import pytest
 
+from dev.services.waiting import wait_until
 from fixtures.made_settings import relay_settings
 from fixtures.outbox import Outbox
 from outbox_core.store.connection import Connection, connect, end_frozen, relay_application
 from outbox_relay.worker.reaper import Reaper, ReapReport
-from services.waiting import wait_until
 
 LOCK = "SELECT seq FROM outbox.delivery FOR UPDATE"
 WAITS = """

@@ -5,6 +5,7 @@ from uuid import UUID, uuid4
 
 import pytest
 
+from dev.services import Postgres
 from fixtures.cli import Cli
 from fixtures.outbox import Outbox
 from outbox_core.errors import StoreError
@@ -12,7 +13,6 @@ from outbox_core.model.lifecycle import State
 from outbox_core.store.inspect.listing import Filter, Page, select
 from outbox_core.store.reading import reading
 from outbox_relay.cli.main import main
-from services import Postgres
 
 pytestmark = pytest.mark.pg
 

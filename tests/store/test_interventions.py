@@ -8,6 +8,7 @@ from uuid import UUID, uuid4
 import psycopg
 import pytest
 
+from dev.services import Postgres, wait_until
 from fixtures.cli import Cli
 from fixtures.outbox import LEASE, Outbox
 from outbox_core.model.event import Claim
@@ -17,7 +18,6 @@ from outbox_core.store.deliveries import Wanted
 from outbox_core.store.intervene.interventions import Interventions, Result
 from outbox_core.store.lanes import LANES, Lanes
 from outbox_core.store.tokens import fresh_token
-from services import Postgres, wait_until
 
 pytestmark = pytest.mark.pg
 

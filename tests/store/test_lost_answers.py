@@ -10,13 +10,13 @@ from datetime import timedelta
 
 import pytest
 
+from dev.services import wait_until
 from fixtures.outbox import Holder, Outbox
 from outbox_core.model.event import Claim
 from outbox_core.model.lifecycle import Hold
 from outbox_core.model.retry import give_back
 from outbox_core.store.deliveries import UNORDERED, Deliveries, Finished, Wanted
 from outbox_core.store.tokens import fresh_token
-from services import wait_until
 
 pytestmark = pytest.mark.pg
 

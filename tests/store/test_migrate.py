@@ -11,6 +11,7 @@ import psycopg
 import pytest
 from psycopg import errors as pg
 
+from dev.services import Postgres, scratch, wait_until
 from fixtures.cli import Cli
 from outbox_core.errors import (
     SchemaMissing,
@@ -24,7 +25,6 @@ from outbox_core.schema.files import KNOWN, Migration, code, migrations
 from outbox_core.store import migrate as migrate_module
 from outbox_core.store.connection import connect
 from outbox_core.store.migrate import BOOK, LOCK, LOCK_TIMEOUT, migrate, require_current
-from services import Postgres, scratch, wait_until
 
 pytestmark = pytest.mark.pg
 

@@ -12,8 +12,8 @@ from typing import Any
 
 import pytest
 
+from dev.services import Postgres
 from fixtures.outbox import Holder, Outbox
-from services import Postgres
 
 pytestmark = [pytest.mark.pg, pytest.mark.slow, pytest.mark.timeout(600)]
 

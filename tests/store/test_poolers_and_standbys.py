@@ -4,10 +4,10 @@ from collections.abc import Iterator
 
 import pytest
 
+from dev.services import PgBouncer, Postgres, scratch, wait_until
 from fixtures.cli import Cli
 from fixtures.relays import StartRelay
 from outbox_core.store.migrate import KNOWN, migrate
-from services import PgBouncer, Postgres, scratch, wait_until
 
 pytestmark = pytest.mark.pg
 

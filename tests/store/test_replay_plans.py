@@ -11,11 +11,11 @@ from typing import Any
 import pytest
 from psycopg import sql
 
+from dev.services import Postgres
 from fixtures.bulk import Bulk, emit_many, end_all, replay_settings
 from fixtures.outbox import Outbox
 from outbox_core.store.reading import reading
 from outbox_core.store.replay_selection import is_narrow, matching
-from services import Postgres
 
 pytestmark = [pytest.mark.pg, pytest.mark.slow, pytest.mark.timeout(600)]
 

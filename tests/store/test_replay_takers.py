@@ -8,10 +8,10 @@ from contextlib import suppress
 import psycopg
 import pytest
 
+from dev.services import wait_until
 from fixtures.bulk import Bulk, Witness, emit_many, end_all, replay_settings
 from fixtures.outbox import Outbox
 from outbox_core.store import replays
-from services import wait_until
 
 pytestmark = pytest.mark.pg
 

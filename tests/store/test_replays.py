@@ -6,6 +6,7 @@ from uuid import uuid4
 import psycopg
 import pytest
 
+from dev.services import PgBouncer, Postgres
 from fixtures.bulk import Bulk, emit_many, end_all, replay_settings
 from fixtures.cli import Cli
 from fixtures.outbox import Holder, Outbox
@@ -19,7 +20,6 @@ from outbox_core.errors import (
 from outbox_core.model.lifecycle import State
 from outbox_core.store import replays
 from outbox_core.store.connection import connect
-from services import PgBouncer, Postgres
 
 pytestmark = pytest.mark.pg
 

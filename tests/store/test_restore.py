@@ -4,9 +4,9 @@ import subprocess
 
 import pytest
 
+from dev.services import Postgres
+from dev.services.postgres import find_binaries
 from fixtures.outbox import Outbox
-from services import Postgres
-from services.postgres import find_binaries
 
 pytestmark = pytest.mark.pg
 

@@ -8,11 +8,11 @@ from uuid import UUID, uuid4
 import pytest
 from psycopg import errors as pg
 
+from dev.services import Postgres, wait_until
 from fixtures.cli import Cli
 from fixtures.outbox import Holder, Outbox
 from fixtures.relays import Broker, RunRelay
 from outbox_core.model.lifecycle import Hold, State
-from services import Postgres, wait_until
 
 pytestmark = pytest.mark.pg
 

@@ -25,6 +25,7 @@ from hypothesis.stateful import (
     run_state_machine_as_test,
 )
 
+from dev.services import Postgres, wait_until
 from fixtures.bulk import Bulk
 from fixtures.made_settings import relay_settings
 from fixtures.outbox import Holder, Outbox
@@ -34,7 +35,6 @@ from outbox_core.store.deliveries import UNORDERED, Finished, Wanted
 from outbox_core.store.lanes import LANES
 from outbox_core.store.tokens import fresh_token
 from outbox_relay.worker.reaper import Reaper
-from services import Postgres, wait_until
 
 NUMBERS = count(1)
 KEYS = st.sampled_from(["k1", "k2", "k3", None])

@@ -15,6 +15,7 @@ import psycopg
 import pytest
 from psycopg.conninfo import make_conninfo
 
+from dev.services import Postgres, scratch, wait_until
 from fixtures.certificates import Authority
 from fixtures.made_resources import outbox_relay
 from fixtures.relays import StartRelay
@@ -22,7 +23,6 @@ from outbox_core.contract.reasons import ProcessReason, reason_of
 from outbox_core.errors import OutboxError, StoreUnavailable, TlsFailed
 from outbox_core.store.connection import connect, translated
 from outbox_operator.shared.store import SECRETS_PATH, store_files, store_variables
-from services import Postgres, scratch, wait_until
 
 pytestmark = pytest.mark.pg
 

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from conformance_reference import (
+from dev.reference.conformance import (
     PAGE,
     ByStatement,
     NamedTest,

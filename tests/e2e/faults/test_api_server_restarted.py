@@ -8,12 +8,12 @@ from contextlib import contextmanager
 import psycopg
 import pytest
 
-from cluster.builtin_node import BuiltInNode
-from cluster.clusters import Cluster
+from dev.cluster.builtin_node import BuiltInNode
+from dev.cluster.clusters import Cluster
+from dev.services import wait_until
 from fixtures import workloads
 from fixtures.installation import Installation
 from fixtures.shop import Shop
-from services import wait_until
 
 EVENTS = 9000
 WITHOUT = 1500

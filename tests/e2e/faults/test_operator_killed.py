@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from cluster.clusters import exports
+from dev.cluster.clusters import exports
 from fixtures import mortal_operator
 from fixtures.cluster import Kube, Namespace
 from fixtures.installation import SYSTEM, Installation

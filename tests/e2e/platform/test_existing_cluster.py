@@ -5,11 +5,11 @@ from pathlib import Path
 
 import pytest
 
-from cluster import binaries
-from cluster.builtin_node import BuiltInNode
-from cluster.clusters import Cluster
-from cluster.existing_cluster import ExistingCluster
-from cluster.tiny_image import PROBE, TinyImage, pack
+from dev.cluster import binaries
+from dev.cluster.builtin_node import BuiltInNode
+from dev.cluster.clusters import Cluster
+from dev.cluster.existing_cluster import ExistingCluster
+from dev.cluster.tiny_image import PROBE, TinyImage, pack
 from fixtures import workloads
 from fixtures.cluster import Namespace
 from fixtures.registry import registry

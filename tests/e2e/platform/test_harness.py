@@ -15,15 +15,15 @@ from typing import Any
 
 import pytest
 
-from cluster import builtin_node, cgroups, supervision
-from cluster.builtin_node import BuiltInNode
-from cluster.clusters import Cluster
-from cluster.components import Component, stages
-from cluster.errors import ClusterError
-from cluster.instance import Instance, from_environment
-from cluster.tiny_image import PAUSE
+from dev.cluster import builtin_node, cgroups, supervision
+from dev.cluster.builtin_node import BuiltInNode
+from dev.cluster.clusters import Cluster
+from dev.cluster.components import Component, stages
+from dev.cluster.errors import ClusterError
+from dev.cluster.instance import Instance, from_environment
+from dev.cluster.tiny_image import PAUSE
+from dev.services import wait_until
 from fixtures.cluster import Kube, Namespace
-from services import wait_until
 
 pytestmark = [
     pytest.mark.timeout(400),
@@ -251,8 +251,8 @@ def test_a_start_that_was_killed_can_be_taken_down(shared: BuiltInNode) -> None:
 def begin_and_kill(seen: str) -> None:
     """`up`, killed as soon as there is this file."""
     program = f"""
-from cluster.builtin_node import BuiltInNode
-from cluster.instance import from_environment
+from dev.cluster.builtin_node import BuiltInNode
+from dev.cluster.instance import from_environment
 BuiltInNode(from_environment({{"OUTBOX_CLUSTER_INSTANCE": {INSTANCE.name!r}}})).up()
 """
     starting = subprocess.Popen([sys.executable, "-c", program])

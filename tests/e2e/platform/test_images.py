@@ -27,16 +27,16 @@ from confluent_kafka import Consumer, KafkaException, Producer
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
+from dev.images.build import Image, built, pushed
+from dev.images.cache import folder
+from dev.images.engines import choose
+from dev.images.handed import Handed, handed
+from dev.images.orders import Order
+from dev.images.recipes import recipes, version
+from dev.services.process import free_port
+from dev.services.waiting import wait_until
 from fixtures.image_roots import Root, programs, unpack
 from fixtures.registry import registry
-from images.build import Image, built, pushed
-from images.cache import folder
-from images.engines import choose
-from images.handed import Handed, handed
-from images.orders import Order
-from images.recipes import recipes, version
-from services.process import free_port
-from services.waiting import wait_until
 
 pytestmark = [
     pytest.mark.slow,

@@ -21,11 +21,11 @@ from typing import Any
 import pytest
 import yaml
 
-from cluster.image import Image
+from dev.cluster.image import Image
+from dev.images.build import built
 from fixtures.cluster import Kube
 from fixtures.installation import CHART, Installation, named
 from fixtures.shop import Shop
-from images.build import built
 
 EVENTS = 6000
 UNKNOWN = {

@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 import yaml
 
-from cluster import binaries
-from cluster.clusters import exports
+from dev.cluster import binaries
+from dev.cluster.clusters import exports
 from fixtures.gitops import argocd_health, kstatus
 from fixtures.shop import Shop
 

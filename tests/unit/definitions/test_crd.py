@@ -1,14 +1,13 @@
 """The CRDs: current, complete, and with every rule that the models have."""
 
-import importlib.util
 from collections.abc import Iterator
 from pathlib import Path
-from types import ModuleType
 from typing import Any, get_args
 
 import pytest
 from pydantic import BaseModel
 
+from dev.reference import definitions, resources
 from outbox_operator.definitions.crd import relay_crd, replay_crd
 from outbox_operator.definitions.rules import FOR_GOOD, RULES
 from outbox_operator.relay.spec.resource import OutboxRelay, RelaySpec, RelayStatus
@@ -19,16 +18,7 @@ CRDS = {"OutboxRelay": relay_crd(), "OutboxReplay": replay_crd()}
 SPECS: tuple[type[BaseModel], ...] = (OutboxRelay, OutboxReplay)
 
 
-def writer(name: str) -> ModuleType:
-    spec = importlib.util.spec_from_file_location(name, ROOT / "dev" / f"{name}.py")
-    assert spec is not None
-    assert spec.loader is not None
-    found = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(found)
-    return found
-
-
-FILES: dict[Path, str] = writer("custom_resources").files()
+FILES: dict[Path, str] = definitions.files()
 
 
 def version(kind: str) -> dict[str, Any]:
@@ -80,7 +70,7 @@ def test_the_folder_holds_nothing_else() -> None:
 
 def test_the_reference_is_current() -> None:
     page = (ROOT / "docs" / "resources.md").read_text()
-    assert page == writer("resource_reference").page(), "make docs"
+    assert page == resources.page(), "make docs"
 
 
 @pytest.mark.parametrize("model", sorted(ALL, key=str), ids=str)

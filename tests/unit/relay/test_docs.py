@@ -11,6 +11,7 @@ from types import ModuleType
 import psycopg
 import pytest
 
+from dev.reference import configuration
 from outbox_core.contract.settings import RelaySettings, RetryPolicy, load_relay
 from outbox_core.contract.values import format_duration
 from outbox_core.model.attempt import ErrorClass
@@ -52,7 +53,7 @@ def module(path: Path) -> ModuleType:
 
 
 def test_the_configuration_reference_is_current() -> None:
-    made = module(ROOT / "dev" / "configuration_reference.py").page()
+    made = configuration.page()
     assert (DOCS / "configuration.md").read_text() == made, "make docs"
 
 

@@ -18,9 +18,9 @@ from hypothesis.stateful import (
     run_state_machine_as_test,
 )
 
+from dev.services import wait_until
 from outbox_core.errors import StoreUnavailable
 from outbox_relay.worker.polling import Crew, Pace, Share
-from services import wait_until
 
 T = TypeVar("T")
 NOTHING = Share((), None)

@@ -1,16 +1,13 @@
 """
 Writes docs/resources.md from the models of the two custom resources.
 
-    python dev/resource_reference.py            write it (make docs)
-    python dev/resource_reference.py --check    say whether it is current
 """
 
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from model_tables import cell, sections
+from dev.reference.model_tables import cell, sections
 from outbox_operator.definitions.crd import RELAY_COLUMNS, REPLAY_COLUMNS, root_schema
 from outbox_operator.definitions.schema import one_line
 from outbox_operator.relay.spec.resource import OutboxRelay
@@ -18,7 +15,7 @@ from outbox_operator.replay.spec.resource import OutboxReplay
 from outbox_operator.shared.kinds import RELAY, REPLAY
 from outbox_operator.shared.objects import Resource
 
-PAGE = Path(__file__).resolve().parent.parent / "docs" / "resources.md"
+PAGE = Path(__file__).resolve().parents[2] / "docs" / "resources.md"
 
 PREAMBLE = """\
 # Resources: OutboxRelay and OutboxReplay
@@ -81,15 +78,5 @@ def rules(schema: dict[str, Any], path: str) -> Iterator[tuple[str, str]]:
         yield from rules(schema["items"], f"{path}[]")
 
 
-def main() -> int:
-    if "--check" not in sys.argv:
-        PAGE.write_text(page())
-        return 0
-    if PAGE.exists() and PAGE.read_text() == page():
-        return 0
-    print(f"{PAGE} is stale: make docs", file=sys.stderr)
-    return 1
-
-
-if __name__ == "__main__":
-    sys.exit(main())
+def files() -> dict[Path, str]:
+    return {PAGE: page()}

@@ -1,20 +1,17 @@
 """
 Writes docs/configuration.md from the settings themselves: fields, types, defaults, docstrings.
 
-    python dev/configuration_reference.py            write it (make docs)
-    python dev/configuration_reference.py --check    say whether it is current
 
 Nothing about a field is written here: its reason stands beside it in `contract/settings.py`.
 """
 
-import sys
 from pathlib import Path
 
-from model_tables import sections
+from dev.reference.model_tables import sections
 from outbox_core.contract.librdkafka import REFUSED
 from outbox_core.contract.settings import RelaySettings
 
-PAGE = Path(__file__).resolve().parent.parent / "docs" / "configuration.md"
+PAGE = Path(__file__).resolve().parents[2] / "docs" / "configuration.md"
 
 PREAMBLE = """\
 # Configuration: relay.yaml
@@ -61,15 +58,5 @@ def page() -> str:
     return PREAMBLE + "".join(sections(RelaySettings)) + LIBRDKAFKA + refused
 
 
-def main() -> int:
-    if "--check" not in sys.argv:
-        PAGE.write_text(page())
-        return 0
-    if PAGE.exists() and PAGE.read_text() == page():
-        return 0
-    print(f"{PAGE} is stale: make docs", file=sys.stderr)
-    return 1
-
-
-if __name__ == "__main__":
-    sys.exit(main())
+def files() -> dict[Path, str]:
+    return {PAGE: page()}

@@ -1,0 +1,1 @@
+"""The pages and definitions that are made from the code: `make docs`, `make conformance`."""
