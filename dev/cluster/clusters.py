@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Protocol
 
 from . import binaries
-from .builtin_node import BuiltInNode
+from .builtin.node import BuiltInNode
 from .choice import choose, look
 from .errors import ClusterError
 from .existing_cluster import ExistingCluster

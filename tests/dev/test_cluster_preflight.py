@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from dev.cluster.cgroups import hierarchies
+from dev.cluster.builtin.cgroups import hierarchies
+from dev.cluster.builtin.preflight import DISK, Facts, problems
 from dev.cluster.instance import from_environment
-from dev.cluster.preflight import DISK, Facts, problems
 
 GOOD = Facts(
     root=True,

@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
-from dev.cluster import stamp
-from dev.cluster.components import Component
-from dev.cluster.readiness import judge
-from dev.cluster.stamp import Stamp, plan
-from dev.cluster.supervision import Supervisor, start_time
+from dev.cluster.builtin import stamp
+from dev.cluster.builtin.components import Component
+from dev.cluster.builtin.readiness import judge
+from dev.cluster.builtin.stamp import Stamp, plan
+from dev.cluster.builtin.supervision import Supervisor, start_time
 
 
 def _node(status: str, heard: str) -> dict[str, Any]:

@@ -6,15 +6,15 @@ import subprocess
 import sys
 from pathlib import Path
 
-from dev.cluster.supervision import start_time
+from dev.cluster.builtin.supervision import start_time
 from dev.services.process import free_port
 from dev.services.waiting import wait_until
 
 PROGRAM = """
 import sys
 from pathlib import Path
-from dev.cluster.components import Component
-from dev.cluster.supervision import Supervisor
+from dev.cluster.builtin.components import Component
+from dev.cluster.builtin.supervision import Supervisor
 
 folder, port = Path(sys.argv[1]), sys.argv[2]
 serve = (sys.executable, "-m", "http.server", "--bind", "127.0.0.1", "--directory", folder, port)
@@ -25,7 +25,7 @@ print(Supervisor(folder, [], folder / "cgroup.procs").bring_up([server]))
 KILLED_EARLY = (
     """
 import os
-from dev.cluster import supervision
+from dev.cluster.builtin import supervision
 
 class Dies(supervision.LeftRunning):
     def __init__(self, *given, **more):

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 import psycopg
 import pytest
 
-from dev.cluster.builtin_node import BuiltInNode
+from dev.cluster.builtin.node import BuiltInNode
 from dev.cluster.clusters import Cluster
 from dev.services import wait_until
 from fixtures import workloads

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from dev.cluster import binaries
-from dev.cluster.builtin_node import BuiltInNode
+from dev.cluster.builtin.node import BuiltInNode
 from dev.cluster.clusters import Cluster
 from dev.cluster.existing_cluster import ExistingCluster
 from dev.cluster.tiny_image import PROBE, TinyImage, pack

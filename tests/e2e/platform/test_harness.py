@@ -15,10 +15,11 @@ from typing import Any
 
 import pytest
 
-from dev.cluster import builtin_node, cgroups, supervision
-from dev.cluster.builtin_node import BuiltInNode
+from dev.cluster.builtin import cgroups, supervision
+from dev.cluster.builtin import node as builtin_node
+from dev.cluster.builtin.components import Component, stages
+from dev.cluster.builtin.node import BuiltInNode
 from dev.cluster.clusters import Cluster
-from dev.cluster.components import Component, stages
 from dev.cluster.errors import ClusterError
 from dev.cluster.instance import Instance, from_environment
 from dev.cluster.tiny_image import PAUSE
@@ -251,7 +252,7 @@ def test_a_start_that_was_killed_can_be_taken_down(shared: BuiltInNode) -> None:
 def begin_and_kill(seen: str) -> None:
     """`up`, killed as soon as there is this file."""
     program = f"""
-from dev.cluster.builtin_node import BuiltInNode
+from dev.cluster.builtin.node import BuiltInNode
 from dev.cluster.instance import from_environment
 BuiltInNode(from_environment({{"OUTBOX_CLUSTER_INSTANCE": {INSTANCE.name!r}}})).up()
 """

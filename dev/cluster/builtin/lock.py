@@ -9,7 +9,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from .progress import say
+from ..progress import say
 
 
 @contextmanager

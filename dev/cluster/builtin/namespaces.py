@@ -13,8 +13,8 @@ import os
 import subprocess
 from pathlib import Path
 
-from .errors import FULL, ClusterError, tells_of_a_full_disk
-from .instance import Instance
+from ..errors import FULL, ClusterError, tells_of_a_full_disk
+from ..instance import Instance
 
 PRIVATE = ("/run", "/var/lib", "/var/log", "/opt")
 

@@ -12,7 +12,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from .errors import ClusterError
+from ..errors import ClusterError
 
 MOUNTS = Path("/proc/self/mountinfo")
 NEEDED = ("cpu", "memory", "pids")

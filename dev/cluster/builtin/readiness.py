@@ -11,8 +11,8 @@ import urllib.request
 from pathlib import Path
 from typing import Any
 
-from .errors import ClusterError
-from .instance import NODE, Instance
+from ..errors import ClusterError
+from ..instance import NODE, Instance
 
 WITHIN = 120.0
 

@@ -9,8 +9,8 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from .instance import NODE, Instance
-from .tiny_image import PAUSE
+from ..instance import NODE, Instance
+from ..tiny_image import PAUSE
 
 CNI_PLUGINS = "/usr/lib/cni"
 

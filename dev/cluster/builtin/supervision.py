@@ -16,8 +16,8 @@ from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from pathlib import Path
 
+from ..errors import ClusterError
 from .components import Component
-from .errors import ClusterError
 
 INTERVAL = 0.1
 READY_WITHIN = 90.0

@@ -14,10 +14,10 @@ from dataclasses import dataclass
 from ipaddress import IPv4Network
 from pathlib import Path
 
+from ..errors import ClusterError
+from ..instance import STATE, Instance
 from . import cgroups
 from .components import CNI_PLUGINS
-from .errors import ClusterError
-from .instance import STATE, Instance
 from .namespaces import routes
 from .supervision import ENVIRONMENT
 

@@ -16,21 +16,22 @@ from collections.abc import Iterable
 from contextlib import suppress
 from pathlib import Path
 
-from . import binaries, pki, preflight, stamp
+from .. import binaries
+from ..errors import ClusterError
+from ..image import Image
+from ..instance import STATE, Instance
+from ..progress import say, step
+from ..tiny_image import PAUSE
+from . import pki, preflight, stamp
 from .cgroups import Cgroup
 from .components import Component, files, stages
-from .errors import ClusterError
-from .image import Image
-from .instance import STATE, Instance
 from .lock import alone
 from .namespaces import Namespaces, run
-from .progress import say, step
 from .readiness import wait_until_ready
 from .stamp import Stamp
 from .supervision import Supervisor, is_well
-from .tiny_image import PAUSE
 
-CLONE = Path(__file__).resolve().parents[2]
+CLONE = Path(__file__).resolve().parents[3]
 PASSES = 5
 DIGEST = "outbox-operator/digest"
 """The label by which containerd tells us what it has."""
