@@ -17,7 +17,8 @@ Rules for a change of the code:
   number orders the sets, and an older program never puts its own back. `released.txt` has what was
   released, and a test holds the rule.
 - CREATE OR REPLACE refuses another return type or other names of arguments, and leaves what is no
-  longer in the files. So a numbered migration drops the old function, and its triggers, first.
+  longer in the files. So a numbered migration drops the old function first. If a trigger goes with
+  it, `triggers.sql` must change too: it is not applied otherwise.
 - Programs of the version before work on it during a rollout: what they call stays as they know it,
   or the migration says `-- serves programs from version N on`.
 """
@@ -67,6 +68,11 @@ class Release(NamedTuple):
     code: dict[str, str]
     """Digests by the names of the parts."""
 
+    def __str__(self) -> str:
+        """Its line in `released.txt`."""
+        parts = (f"{part}={digest}" for part, digest in self.code.items())
+        return " ".join([str(self.version), self.checksum, *parts])
+
 
 def digest(text: str) -> str:
     return hashlib.sha256(text.encode()).hexdigest()[:16]
@@ -91,14 +97,20 @@ def code() -> list[Code]:
     ]
 
 
-def releases() -> list[Release]:
-    """A line each: version, checksum of its migration, part=digest for each part of the code."""
+def releases(lines: str | None = None) -> list[Release]:
+    """All that there were, or those of `lines`."""
     found = []
-    for line in (FOLDER / "released.txt").read_text().splitlines():
+    for line in ((FOLDER / "released.txt").read_text() if lines is None else lines).splitlines():
         if line.strip() and not line.startswith("#"):
             version, checksum, *parts = line.split()
             found.append(Release(int(version), checksum, dict(p.split("=", 1) for p in parts)))
     return found
+
+
+def this_release() -> Release:
+    """What is in the files now; `print` it for the line of a release."""
+    last = migrations()[-1]
+    return Release(last.version, last.checksum, {part.name: part.digest for part in code()})
 
 
 def sql_files(folder: Traversable) -> list[Traversable]:
