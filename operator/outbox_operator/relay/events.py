@@ -47,8 +47,8 @@ def decide_notices(
     scale: Scale | None,
     now: datetime,
 ) -> tuple[list[Notice], Announced]:
-    """What is to be announced now, and what people were shown then. `asked` is what the Deployment
-    asked for before."""
+    """What is to be announced now, and what people will have seen then. `asked` is what the
+    Deployment asked for before."""
     notices = [
         *_scaled(asked, replicas, scale),
         *_paused(before, status),
