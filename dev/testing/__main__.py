@@ -6,7 +6,7 @@ Prints what a suite printed as soon as that has failed, and a table at the end; 
 build/tests. For a single test call pytest itself.
 
 Environment:
-  OUTBOX_TEST_LANES  how many suites at once; default: one more than there are processors
+  OUTBOX_TEST_LANES  how many suites at once; default: one for each processor
   KEEP               leave the clusters running that suites have started
 and what dev.cluster reads.
 """

@@ -52,8 +52,11 @@ class Run:
             await self._run(suite, lane)
 
     def _next_for(self, lane: Lane) -> Suite | None:
-        fits = (s for s in self._waiting if lane.has_cluster or not s.uses_cluster)
-        if suite := next(fits, None):
+        """The first lane begins with the suites on a cluster, the others with those without: two
+        clusters at once are the heaviest pair."""
+        fits = [s for s in self._waiting if lane.has_cluster or not s.uses_cluster]
+        first = (s for s in fits if s.uses_cluster == (lane.number == 1))
+        if suite := next(first, next(iter(fits), None)):
             self._waiting.remove(suite)
         return suite
 
