@@ -1,4 +1,4 @@
--- An order and its event, in one transaction: both are committed, or neither.
+-- An order and its event in one transaction: both are committed, or neither is.
 -- psql "$OUTBOX_DSN" -f examples/emit.sql
 
 CREATE TABLE IF NOT EXISTS shop_order (
