@@ -36,9 +36,9 @@ checks it without connecting to anything; what only the Kafka client can judge (
   `polling.notify` are stored in the database when a process starts; the last one to start wins.
 
 Environment variables: `OUTBOX_DSN` (unless `store.dsn` names another source), `POD_NAME` (the
-default of `identity`), `OUTBOX_TERMINATION_LOG` (where a process that fails leaves its
-[last words](operations.md#last-words)), and `OUTBOX_ACTOR` (who intervenes, for the audit; see
-[operations](operations.md#interventions)).
+default of `identity`), `OUTBOX_TERMINATION_LOG` (where a process that fails writes its
+[termination message](operations.md#termination-message)), and `OUTBOX_ACTOR` (who
+intervenes, for the audit; see [operations](operations.md#interventions)).
 """
 
 LIBRDKAFKA = """

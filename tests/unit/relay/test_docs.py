@@ -131,7 +131,7 @@ def test_the_numbers_in_the_texts_are_those_of_the_code() -> None:
 
 def test_em_53_nothing_stronger_than_at_least_once_is_claimed() -> None:
     text = section("docs/delivery.md", "At least once")
-    assert "Nothing stronger is claimed or implied, in no setting." in text
+    assert "Nothing stronger is claimed or implied, in any setting." in text
 
 
 def test_em_54_stronger_guarantees_have_conditions_limits_and_failure_modes() -> None:
