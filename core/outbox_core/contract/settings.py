@@ -2,7 +2,7 @@
 Settings of a relay process: `relay.yaml`, each field with its default and the reason for it.
 
 What an OutboxRelay has, too, stands in a base class here (`StoreTimeouts`, `KafkaProducer`,
-`SaslMechanism`, `PublisherUnion`, `Behaviour`); where the two differ, `outbox_operator.resources`
+`SaslMechanism`, `PublisherUnion`, `Behaviour`); where the two differ, `outbox_operator.relay.spec`
 has its own. Parsing does no IO but reading that file; secrets are read when they are needed.
 """
 
