@@ -3,6 +3,11 @@ What can be known about the target without publishing: for `probe` and for `outb
 
 Uses requests that create nothing: asking for a topic's metadata as a producer does would make
 the broker create it.
+
+A probe asks for metadata and not by `describe_cluster`: librdkafka 2.16 aborts the whole process
+where the answer to that comes late from a broker that hung (an assertion in
+rd_kafka_admin_response_parse). `check` may ask so: the broker has just answered, and there is
+nothing to lose.
 """
 
 import logging
@@ -24,6 +29,9 @@ log = logging.getLogger(__name__)
 
 REQUEST_TIMEOUT_SECONDS = 5.0
 
+NO_TOPIC = "?"
+"""No topic can have this name: none is created, and the answer is short however many there are."""
+
 CheckResult = tuple[Literal["ok", "warn", "fail"], str]
 
 
@@ -34,7 +42,7 @@ def ask_cluster(settings: KafkaSettings) -> int:
     admin = make_client(AdminClient, _for_admin(config), secrets, trouble)
     try:
         # A new connection each time: it also shows whether we would be let in now.
-        return len(admin.describe_cluster(request_timeout=REQUEST_TIMEOUT_SECONDS).result().nodes)
+        return len(admin.list_topics(NO_TOPIC, timeout=REQUEST_TIMEOUT_SECONDS).brokers)
     except KafkaException as error:
         admin.poll(0)  # the reason comes here; the request itself only timed out
         refused = trouble.last is not None and trouble.last.code() in LETS_NOBODY_IN
