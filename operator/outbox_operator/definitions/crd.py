@@ -26,7 +26,7 @@ def condition(kind: str, field: str) -> str:
     return f'.status.conditions[?(@.type=="{kind}")].{field}'
 
 
-AGE = column("Age", ".metadata.creationTimestamp", "When the resource was created", "date")
+AGE = column("Age", ".metadata.creationTimestamp", "Time since the resource was created", "date")
 
 RELAY_COLUMNS = [
     column("Ready", condition("Ready", "status"), "Whether events flow"),
