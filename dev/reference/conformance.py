@@ -1,7 +1,6 @@
 """
 Writes docs/conformance.md: every statement of the specification, its verdict and its tests.
 
-
 Statements and verdicts are in conformance.yaml beside this file. Which tests show a statement is
 read from their names, which carry its id (`test_em_02_...` shows EM-02); no test is imported.
 `tests/fixtures/spec.py` marks these tests by `ids_in`; `tests/unit/test_conformance.py` holds page,

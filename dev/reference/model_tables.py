@@ -1,8 +1,8 @@
 """
-Tables of a document, made of models: fields, types, defaults, docstrings.
+Tables of a document, made from models: fields, types, defaults, docstrings.
 
-Called by `configuration_reference` and `resource_reference`. Nothing about a field is written here:
-its reason stands beside it in its model.
+Called by `configuration` and `resources`. Nothing about a field is written here: its text is beside
+it in its model.
 """
 
 from collections.abc import Iterator, Mapping
@@ -74,7 +74,7 @@ def type_of(annotation: Any, metadata: list[Any]) -> str:
         return f"list of {type_of(arguments[0], [])}{bounds_of(metadata, 'items')}"
     if isinstance(origin, type) and issubclass(origin, Mapping):
         if arguments[1] is Any:
-            return "object, as Kubernetes has it"
+            return "object, as in Kubernetes"
         return f"map of text to {type_of(arguments[1], [])}"
     if isinstance(annotation, type) and issubclass(annotation, SecretKeyRef):
         return "secret key"

@@ -8,7 +8,7 @@ them is refused when it is applied: a secret in it would be stored before any re
 from typing import Final
 
 RESTS_ON_IT = "the delivery guarantee rests on it"
-IN_CLEAR = "a secret does not belong into a config file: use the fields under tls and sasl"
+IN_CLEAR = "a secret does not belong in a config file: use the fields under tls and sasl"
 
 REFUSED: Final = {
     "acks": RESTS_ON_IT,

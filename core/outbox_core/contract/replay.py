@@ -2,9 +2,9 @@
 Replays in bulk: the request, the settings that enter the driver, and the report that leaves it.
 
 `ReplayRequest` is what people write in an OutboxReplay; the operator adds what they cannot know and
-hands `ReplaySettings` to the driver as a file of JSON. The driver reports how far it is on /status,
-and at its end in its termination message: both are a `ReplayReport`. Fields are added, never
-changed, because an operator meets drivers of another version.
+hands `ReplaySettings` to the driver as a JSON file. The driver reports its progress on /status, and
+at its end in its termination message: both are a `ReplayReport`. Fields are added, never changed,
+because an operator may meet drivers of another version.
 """
 
 from collections.abc import Mapping
@@ -23,35 +23,35 @@ from outbox_core.contract.values import Settings, Time
 from outbox_core.errors import SettingsError
 
 TERMINATION_BYTES = 4096
-"""What Kubernetes keeps of a termination message: the end of it, and the line's end counts."""
+"""Kubernetes keeps the last part of a termination message, of this size; a newline counts."""
 
 
 class Rate(Settings):
     events_per_second: Annotated[int, Field(ge=1, le=1_000_000)] = 1000
-    """At most so many are given back to the relay per second."""
+    """At most this many events per second are given back to the relay."""
     yield_to_live: bool = True
-    """Go slower, down to a crawl, while events that could go out wait longer than before."""
+    """Slow down, to a crawl if necessary, while live events wait longer than they did before."""
 
 
 class ReplayRequest(Settings):
     """What is asked for."""
 
     select: Selection = Selection()
-    """Which events. Default: all that are DEAD."""
+    """Which events. Default: all DEAD ones."""
     action: Literal["Requeue", "Backfill"] = "Requeue"
-    """Requeue: events that this relay had go out again. Backfill: events from before the relay,
-    which it never had, get their first delivery on it."""
+    """Requeue: events that this relay had before go out again. Backfill: events from before the
+    relay existed, which it never had, get their first delivery on it."""
     rate: Rate = Rate()
-    """How fast. By default live traffic goes first."""
+    """How fast. By default, live traffic goes first."""
     dry_run: bool = False
     """Show in the status what would happen; change nothing."""
     max_events: Annotated[int, Field(ge=1)] | None = None
-    """If more match, nothing is replayed at all: a guard against a selection that is too wide."""
+    """If more events match, none is replayed: a guard against a selection that is too wide."""
     reset_attempts: bool = True
-    """Give events their full budget of attempts again; otherwise one that spent it is DEAD after
-    its next failure. The number of attempts so far is kept."""
+    """Give events their full number of attempts again. Otherwise an event that has used them up is
+    DEAD after its next failure. The count of attempts so far is kept."""
     reason: Annotated[str, Field(min_length=1, max_length=1000, pattern=r"[^ ]")]
-    """Why; kept in the audit for good."""
+    """Why the events are replayed. The audit keeps it permanently."""
 
     @model_validator(mode="after")
     def backfill_fits(self) -> "ReplayRequest":
@@ -74,60 +74,61 @@ class ReplaySettings(ReplayRequest):
     """Of the driver."""
 
     id: Annotated[str, Field(min_length=1, max_length=400)]
-    """Under which the plan, the ledger, the audit and the deliveries know it. The same in every
-    attempt, so that a later one goes on; another for a resource that is created again."""
+    """The replay's id in the plan, the ledger, the audit and the deliveries. The same in every
+    attempt, so that a later one continues; different for a resource that is created again."""
     relay: Annotated[str, Field(min_length=1)]
     """The relay's name in the database."""
     requested_by: str | None = None
-    """Who made the resource, for the audit."""
+    """Who created the resource, for the audit."""
     connections: Annotated[int, Field(ge=1, le=64)] = 16
-    """So many tasks at most take chunks at the same time, whatever Spark has room for: each needs a
-    connection to the database, and two keep it busy."""
+    """At most this many tasks take chunks at the same time, even if Spark has room for more: each
+    needs a connection to the database, and two keep it busy."""
     store: StoreSettings = StoreSettings()
     http: Http = Http()
     log: Log = Log()
 
 
 class Exit(IntEnum):
-    """How the driver's process ends, for those who read no report."""
+    """How the driver's process ends, for readers of the exit code alone."""
 
     DONE = 0
     AGAIN = 1
-    """Another attempt may succeed, and goes on where this one ended."""
+    """Another attempt may succeed, and continues where this one ended."""
     FINAL = 2
-    """No attempt will: the request, or what it refers to, must change."""
+    """No attempt will succeed until the request, or what it refers to, changes."""
 
 
 class TypeCount(ReportPart):
     """How many events of one type and state match."""
 
     event_type: str
-    """The type."""
+    """The event type."""
     state: str | None = None
-    """The state on this relay; none where it never had them."""
+    """Their state on this relay; none if it never had them."""
     count: Annotated[int, Field(ge=0)]
-    """How many."""
+    """How many events."""
 
 
 class Preview(ReportPart):
     """What a dry run found."""
 
     by_type: Annotated[tuple[TypeCount, ...], Field(max_length=100)] = ()
-    """How many match, the most frequent types first; not all of them where there is no room."""
+    """How many events match, the most frequent types first; the rarest are left out if there is no
+    room."""
     types_left_out: Annotated[int, Field(ge=1)] | None = None
-    """So many more rows `byType` would have."""
+    """How many rows are missing from `byType`."""
     oldest: Time | None = None
-    """When the oldest of them was stored."""
+    """When the oldest matching event was stored."""
     newest: Time | None = None
-    """When the newest of them was stored."""
+    """When the newest matching event was stored."""
     keys: Annotated[int, Field(ge=0)] | None = None
-    """Ordering keys that are touched."""
+    """How many ordering keys are affected."""
     estimated_seconds: Annotated[int, Field(ge=0)] | None = None
     """How long it would take at this rate."""
     samples: Annotated[tuple[str, ...], Field(max_length=20)] = ()
-    """Ids of some of them."""
+    """Ids of some matching events."""
     warnings: Annotated[tuple[str, ...], Field(max_length=20)] = ()
-    """What consumers would see: duplicates, and keys whose later events are out already."""
+    """What consumers would see: duplicates, and keys whose later events are already out."""
 
     def shorter(self) -> "Preview":
         """By a sample, or by the rarest type."""
@@ -141,28 +142,29 @@ class ReplayReport(ReportPart):
     version: str
     id: str
     stage: Literal["Starting", "Planning", "Running", "Succeeded", "Failed", "Stopped"]
-    """Stopped: somebody ended the driver; what is done stays done, another one goes on."""
+    """Stopped: the driver was asked to stop; what is done stays done, and another one continues."""
     matched: int | None = None
     """None until the plan is made."""
     replayed: int = 0
     skipped: int = 0
     skipped_because: Mapping[str, int] = Field(default_factory=dict)
-    """Claimed, Pending, Published, Dead: what they were instead when their turn came; Delivered:
-    the relay had got it meanwhile (Backfill)."""
+    """Claimed, Pending, Published, Dead: their state when their turn came, instead of the selected
+    one; Delivered: the relay got the event in the meantime (Backfill)."""
     rate: float = 0.0
-    """Events per second, of late."""
+    """Events per second, recently."""
     pace: float | None = None
-    """What is allowed now, events per second: less than asked for while live events wait."""
+    """Events per second that are allowed now: fewer than requested while live events wait."""
     seconds_left: float | None = None
     reason: str | None = None
-    """Why it failed: of `contract.reasons`, or of a newer version's."""
+    """Why it failed: from `contract.reasons`, or from a newer version's."""
     message: str = ""
     """What is going on, or what is wrong and what to do. One line."""
     preview: Preview | None = None
     observed_at: datetime
 
     def last_words(self) -> str:
-        """As one line that Kubernetes does not cut: what is too long gives way, samples first."""
+        """The termination message: one line that Kubernetes does not cut. What is too long is left
+        out, samples first."""
         words = self
         while len(text := words._as_json()) >= TERMINATION_BYTES:
             shown = words.preview
@@ -184,7 +186,7 @@ class ReplayReport(ReportPart):
 
     @classmethod
     def read(cls, text: str) -> "ReplayReport | None":
-        """None where a container said something else, or was killed before it said anything."""
+        """None if the container wrote something else, or was killed before it wrote anything."""
         try:
             return cls.model_validate_json(text)
         except ValidationError:

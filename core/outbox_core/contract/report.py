@@ -19,15 +19,15 @@ class ReportPart(BaseModel):
 
 class Backlog(ReportPart):
     pending: int
-    """Events that wait, whatever for."""
+    """Events that wait, for any reason."""
     claimed: int
     """Events that are being published."""
     dead: int
-    """Events that were given up, until somebody decides."""
+    """Events that were given up, until a person decides."""
     oldest_pending_seconds: float
-    """Age of the oldest event that could be published now; 0 where there is none."""
+    """Age of the oldest event that could be published now; 0 if there is none."""
     approximate: bool
-    """Large counts are estimated, so that asking costs nothing."""
+    """Whether counts are estimated: large ones are, so that counting costs nothing."""
 
 
 class Throughput(ReportPart):
@@ -78,14 +78,14 @@ class ParkedDestination(ReportPart):
 
 class TopError(ReportPart):
     error_class: str
-    """Whose fault it is, and so whether trying again helps: event, transient, destination, outage,
-    crash ..."""
+    """Where the fault lies, and so whether another attempt helps: event, transient, destination,
+    outage, crash ..."""
     code: str
-    """The broker's word for it."""
+    """The broker's code for it."""
     text: str
-    """The text of one of them: others may differ in numbers and ids."""
+    """The text of one of these errors: others may differ in numbers and ids."""
     count: int
-    """How many events failed so last."""
+    """How many events have this as their last error."""
 
 
 class Report(ReportPart):

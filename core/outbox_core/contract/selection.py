@@ -26,9 +26,9 @@ EventIds = Annotated[tuple[EventId, ...], Field(min_length=1, max_length=10_000)
 
 class Range(Settings):
     after: Time | None = None
-    """From then on, that moment included."""
+    """At or after this time."""
     before: Time | None = None
-    """Up to then, that moment excluded."""
+    """Before this time."""
 
     @model_validator(mode="after")
     def in_order(self) -> "Range":
@@ -47,20 +47,20 @@ class Aggregate(Settings):
 
 
 class Selection(Settings):
-    """An event must fit everything that is given here; within a list, any item."""
+    """An event must match every field that is set here; in a list, one item is enough."""
 
     states: (
         Annotated[tuple[Literal["DEAD", "PUBLISHED"], ...], Field(min_length=1, max_length=2)]
         | None
     ) = None
-    """States that are replayed. Default: DEAD only. What waits already or is being published is
-    never touched."""
+    """States that are replayed. Default: DEAD only. Events that already wait or are being published
+    are never touched."""
     event_types: Texts | None = None
     """Patterns; `*` stands for any run of characters: `order.*`."""
     created: Range | None = None
     """When the event was stored."""
     published: Range | None = None
-    """When it was published; needs PUBLISHED among the states."""
+    """When the event was published; needs PUBLISHED in `states`."""
     ordering_keys: Texts | None = None
     """Only events of these keys."""
     aggregates: Annotated[tuple[Aggregate, ...], Field(min_length=1, max_length=1000)] | None = None
@@ -68,11 +68,11 @@ class Selection(Settings):
     tenants: Texts | None = None
     """Only events of these tenants."""
     correlation_ids: Texts | None = None
-    """Only events of these flows."""
+    """Only events with these correlation ids."""
     event_ids: EventIds | None = None
     """Only these events."""
     error_matches: Text | None = None
-    """A regular expression (PostgreSQL's) that the last error must match: `timed out|MSG_SIZE`."""
+    """A PostgreSQL regular expression that the last error must match: `timed out|MSG_SIZE`."""
 
     @model_validator(mode="after")
     def fits(self) -> "Selection":

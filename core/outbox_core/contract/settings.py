@@ -1,7 +1,7 @@
 """
 Settings of a relay process: `relay.yaml`, each field with its default and the reason for it.
 
-What an OutboxRelay has, too, stands in a base class here (`StoreTimeouts`, `KafkaProducer`,
+What an OutboxRelay has too is in a base class here (`StoreTimeouts`, `KafkaProducer`,
 `SaslMechanism`, `PublisherUnion`, `Behaviour`); where the two differ, `outbox_operator.relay.spec`
 has its own. Parsing does no IO but reading that file; secrets are read when they are needed.
 """
@@ -24,15 +24,16 @@ ONE_SECOND = timedelta(seconds=1)
 
 class StoreTimeouts(Settings):
     connect_timeout: Annotated[Duration, Field(ge=ONE_SECOND)] = timedelta(seconds=10)
-    """How long to wait for a connection before the store counts as away, and is tried again."""
+    """How long to wait for a connection before the database counts as unreachable and is tried
+    again."""
     statement_timeout: Annotated[Duration, Field(ge=ONE_SECOND)] = timedelta(seconds=30)
-    """Above any healthy statement's time. At most half the lease is used, so that a statement that
-    hangs is given up while the claims are still ours."""
+    """How long a statement may take: longer than any healthy one needs. At most half the lease is
+    used, so that a relay gives up a statement that hangs while it still holds its claims."""
 
 
 class StoreSettings(StoreTimeouts):
     dsn: SecretRef = SecretRef(env="OUTBOX_DSN")
-    """A PostgreSQL connection string; PgBouncer in transaction mode may be in between."""
+    """A PostgreSQL connection string. It may point to PgBouncer in transaction mode."""
 
 
 class Subscription(Settings):
@@ -46,66 +47,68 @@ class Tls(Settings):
     ca_file: Path | None = None
     """The CA that signed the broker's certificate. Default: the system's."""
     cert_file: Path | None = None
-    """Our own certificate, where the broker asks for one (mutual TLS)."""
+    """The relay's own certificate, if the broker asks for one (mutual TLS)."""
     key_file: Path | None = None
-    """The key to it."""
+    """The private key of that certificate."""
     key_password: SecretRef | None = None
-    """Where the key is encrypted."""
+    """The key's password, if the key is encrypted."""
 
 
 class SaslMechanism(Settings):
     mechanism: Literal["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"] = "SCRAM-SHA-512"
-    """As the broker has it. PLAIN sends the password itself: only with TLS."""
+    """The mechanism that the broker uses. PLAIN sends the password itself: use it only with TLS."""
 
 
 class Sasl(SaslMechanism):
     username: SecretRef
-    """Who we are to the broker."""
+    """The user name that the relay logs in with."""
     password: SecretRef
-    """Read again for every new producer, so that a changed one needs no restart."""
+    """Read again for every new producer, so that a changed password needs no restart."""
 
 
 class KafkaProducer(Settings):
     bootstrap_servers: Annotated[str, Field(min_length=1)]
     """`host:port`, several separated by commas."""
     topic: Annotated[str, Field(min_length=1)] = "{event_type}"
-    """A template over {event_type}, {aggregate_type} and {tenant_id}."""
+    """A template that may use {event_type}, {aggregate_type} and {tenant_id}."""
     format: Literal["Raw", "CloudEvents"] = "Raw"
     """Raw: the payload and the application's headers as they are, plus outbox-* headers.
     CloudEvents: the payload as it is, the event's fields as ce_* headers (binary mode)."""
     source: Annotated[str, Field(min_length=1)] = "/outbox"
     """The CloudEvents source: which system the events come from."""
     delivery_timeout: Annotated[Duration, Field(ge=ONE_SECOND)] = timedelta(seconds=30)
-    """How long the client tries to deliver one message; what it resends meanwhile is one attempt.
-    Below the lease, or a late acknowledgement finds the event claimed by another relay."""
+    """How long the client tries to deliver one message; what it resends in that time is one
+    attempt. Must be shorter than the lease, or another relay could claim the event before a late
+    acknowledgement arrives."""
     linger: Annotated[Duration, Field(le=timedelta(seconds=1))] = timedelta(milliseconds=0)
-    """How long the client waits for more messages while events trickle in. Large batches wait for
-    20 ms at least, because a request for each of their messages would cost more."""
+    """How long the client waits for more messages while events trickle in. Large batches wait at
+    least 20 ms, because a request for each of their messages would cost more."""
     compression: Literal["none", "gzip", "snappy", "lz4", "zstd"] = "none"
-    """None by default: it costs the relay CPU that a drain needs. lz4 or zstd where the network or
-    the broker's disk is what is short."""
+    """None by default, because it costs CPU that the relay needs to drain a backlog. Use lz4 or
+    zstd if the network or the broker's disk is the bottleneck."""
     max_message_bytes: Annotated[int, Field(ge=1000)] = 1_000_000
-    """Larger messages are refused before they are sent: at most the broker's own limit."""
+    """Larger messages are refused before they are sent. Set it to the broker's own limit at
+    most."""
 
 
 class KafkaSettings(KafkaProducer):
     tls: Tls | None = None
-    """Present, even if empty: TLS."""
+    """If present, even if empty, the relay connects with TLS."""
     sasl: Sasl | None = None
-    """Present: log in with a name and a password."""
+    """If present, the relay logs in with a user name and a password."""
     config: Mapping[str, str | int | bool] = Field(default_factory=dict)
-    """More settings of librdkafka, for what has no field here. Those that the delivery guarantee
-    rests on (acks, idempotence, ordering of requests, timeouts) cannot be changed."""
+    """More settings of librdkafka, for what has no field here. Settings that the delivery guarantee
+    depends on (acks, idempotence, ordering of requests, timeouts) cannot be changed."""
 
 
 KafkaKind = TypeVar("KafkaKind", bound=KafkaProducer)
 
 
 class PublisherUnion(Settings, Generic[KafkaKind]):
-    """Exactly one kind of publisher: in `relay.yaml`, and with other secrets in an OutboxRelay."""
+    """Exactly one kind of publisher: in `relay.yaml`, and with Secrets in an OutboxRelay."""
 
     kafka: KafkaKind | None = None
-    """Apache Kafka, and what speaks its protocol."""
+    """Apache Kafka, or a broker that speaks its protocol."""
 
     @model_validator(mode="after")
     def exactly_one(self) -> Self:
@@ -125,34 +128,35 @@ class PublisherSettings(PublisherUnion[KafkaSettings]):
 
 class RetryOverride(Settings):
     event_type: Annotated[str, Field(min_length=1)]
-    """A pattern, as in the subscription; the first that matches counts."""
+    """A pattern, as in the subscription. The first override that matches applies."""
     max_attempts: Annotated[int, Field(ge=1)] | None = None
-    """Attempts in all for these types. Default: the relay's."""
+    """Total attempts for these types. Default: the relay's."""
     base_delay: Annotated[Duration, Field(ge=timedelta(milliseconds=10))] | None = None
-    """Before their first retry. Default: the relay's."""
+    """The delay before their first retry. Default: the relay's."""
 
 
 class RetryPolicy(Settings):
     max_attempts: Annotated[int, Field(ge=1)] = 10
-    """Attempts in all, so retries + 1. With the delays below the tenth comes some 13 minutes
+    """Total attempts, that is, retries + 1. With the delays below, the tenth comes about 13 minutes
     after the first: long enough to create a missing topic or grant a right, short enough that a
-    mistake becomes a dead letter in the same shift. Outages are not counted."""
+    mistake becomes a dead letter in the same shift. Outages do not count."""
     base_delay: Annotated[Duration, Field(ge=timedelta(milliseconds=10))] = timedelta(seconds=2)
-    """Before the first retry; doubles each time: 2, 4, 8 ... seconds. Never zero: a failure must
-    not become a tight loop."""
+    """The delay before the first retry. It doubles each time: 2, 4, 8 ... seconds. Never zero,
+    because a failure must not become a tight loop."""
     max_delay: Annotated[Duration, Field(ge=timedelta(milliseconds=10))] = timedelta(minutes=5)
-    """The cap, so that a repaired cause is noticed within minutes."""
+    """The longest delay. It is short enough that a fixed cause is noticed within minutes."""
     jitter: Annotated[float, Field(ge=0, le=1)] = 0.2
-    """Each delay is up to this share longer or shorter, so that what failed together does not
-    come back together."""
+    """Each delay is longer or shorter by up to this share, so that events that failed together are
+    not all tried again at the same moment."""
     max_age: Annotated[Duration, Field(ge=ONE_SECOND)] | None = None
-    """Events older than this are declared dead instead of published late; what a person brings back
-    is as old as that. Default: never; an outage of any length then sends nothing to DEAD."""
+    """Events older than this are declared dead instead of published late. The age of an event that
+    a person brings back counts from that moment. Default: none, so an outage of any length makes no
+    event DEAD."""
     max_crashes: Annotated[int, Field(ge=1)] = 3
-    """How often an event that was alone in flight may see its relay die before it is declared
-    dead: fewer than max_attempts, because every try costs a restart."""
+    """How many times the relay may die while this event alone is in flight before the event is
+    declared dead. Fewer than maxAttempts, because each such attempt costs a restart."""
     overrides: Annotated[tuple[RetryOverride, ...], Field(max_length=100)] = ()
-    """Other counts and delays for some event types."""
+    """Different counts and delays for some event types."""
 
     @model_validator(mode="after")
     def delays_fit(self) -> "RetryPolicy":
@@ -176,10 +180,10 @@ class RetryPolicy(Settings):
 
 class Polling(Settings):
     shortest: Annotated[Duration, Field(ge=timedelta(milliseconds=1))] = timedelta(milliseconds=2)
-    """Pause between two claims while events trickle in: each costs the database about the same for
-    one event as for fifty. None while there is more to do than a trickle."""
+    """The pause between two claims while events trickle in, because a claim of one event costs the
+    database about as much as a claim of fifty. There is no pause while there is a backlog."""
     longest: Annotated[Duration, Field(ge=timedelta(milliseconds=10))] = timedelta(seconds=3)
-    """Pause when nothing has come for a while: an idle relay costs 20 statements a minute."""
+    """The pause after a while without events: an idle relay costs 20 statements a minute."""
 
     @model_validator(mode="after")
     def in_order(self) -> "Polling":
@@ -188,55 +192,57 @@ class Polling(Settings):
         return self
 
     notify: bool = False
-    """Be woken by NOTIFY, so that an idle relay starts at once. Off by default: it makes every
-    producer's commit take a lock that is shared by the whole server, and needs a direct
+    """Wake the relay with NOTIFY, so that an idle relay starts at once. Off by default, because
+    every producer's commit then takes a lock that the whole server shares. It needs a direct
     connection (not PgBouncer in transaction mode)."""
 
 
 class Http(Settings):
     host: str = "0.0.0.0"  # noqa: S104 - see below
-    """Where to listen. All addresses, because in a pod the kubelet and Prometheus come from outside
-    it; 127.0.0.1 on a machine that others reach."""
+    """The address to listen on. All addresses by default, because the kubelet and Prometheus
+    connect from outside the pod. Use 127.0.0.1 on a machine that others can reach."""
     port: Annotated[int, Field(ge=0, le=65535)] = 8080
-    """/metrics, /healthz, /readyz, /status. 0 = any free port, which is logged."""
+    """Serves /metrics, /healthz, /readyz and /status. 0: any free port, which is logged."""
 
 
 class Log(Settings):
     format: Literal["json", "text"] = "json"
-    """json for machines that collect, text for people that watch."""
+    """json for log collectors, text for people."""
     level: Literal["debug", "info", "warning", "error"] = "info"
-    """At info, one line for whatever matters; from warning on, only trouble."""
+    """info: one line for everything that matters. warning and above: only trouble."""
 
 
 class Behaviour(Settings):
-    """How a relay works: in `relay.yaml` and in an OutboxRelay alike."""
+    """How a relay works, in `relay.yaml` and in an OutboxRelay."""
 
     subscription: Subscription = Subscription()
-    """Which events are this relay's."""
+    """Which events this relay publishes."""
     batch_size: Annotated[int, Field(ge=1, le=10_000)] = 2000
-    """Events per claim. Below 500 the round trips cost half the speed; above 2000 nothing is won,
-    and more is in doubt after a crash."""
+    """Events per claim. Below 500, round trips cost half the speed. Above 2000 nothing is gained,
+    and more events are in doubt after a crash."""
     workers: Annotated[int, Field(ge=1, le=16)] = 2
-    """Claims in flight per process: while one waits for the broker, another talks to the
-    database. More than two only help where the broker is far away."""
+    """Claims in flight per process: while one waits for the broker, another talks to the database.
+    More than two help only if the broker is far away."""
     lease: Annotated[Duration, Field(ge=ONE_SECOND)] = timedelta(seconds=60)
-    """How long a claim is ours unless renewed. Above the publisher's timeout, or a late
-    acknowledgement finds the event published by another relay. It is also how long the events
-    of a relay that died wait."""
+    """How long a process holds a claim without renewing it. Must be longer than the publisher's
+    deliveryTimeout, or another relay could publish the event before a late acknowledgement arrives.
+    It is also how long the events of a process that died wait."""
     ordering: Literal["None", "Key"] = "None"
-    """Key: events of an ordering key are published in commit order."""
+    """Key: the events of an ordering key are published in commit order."""
     on_dead: Literal["Block", "Continue"] = "Block"
-    """With ordering Key: whether a dead event holds the rest of its key until somebody decides,
-    or the key goes on without it. Block, because a gap is what ordering was asked to prevent."""
+    """With ordering Key. Block: a dead event holds back the rest of its key until a person decides.
+    Continue: the key goes on without it. The default is Block, because ordering is there to prevent
+    gaps."""
     retry: RetryPolicy = RetryPolicy()
-    """How often, and after which pauses, a failed event is tried again."""
+    """How often a failed event is tried again, and after which delays."""
     polling: Polling = Polling()
-    """How often the database is asked for new events."""
+    """How often the relay asks the database for new events."""
     drain_timeout: Annotated[Duration, Field(ge=ONE_SECOND)] | None = None
-    """After SIGTERM: how long what is in flight may take. Default: 5 s more than the publisher's
-    deliveryTimeout; less than that timeout is refused, because what is cut off is sent twice."""
+    """After SIGTERM: how long events in flight may take. Default: 5 s more than the publisher's
+    deliveryTimeout. A shorter time than that timeout is refused, because events that are cut off
+    are sent twice."""
     log: Log = Log()
-    """What a process logs, and how."""
+    """What a process logs, and in which format."""
 
     @property
     def publisher_timeout(self) -> timedelta:
@@ -272,14 +278,15 @@ class RelaySettings(Behaviour):
     store: StoreSettings = StoreSettings()
     """Where the events are."""
     publisher: PublisherSettings
-    """Where they go: exactly one kind."""
+    """Where they go: exactly one kind of publisher."""
     paused: bool = False
-    """Claim nothing, reap nothing, hold no lanes: only watch and report the backlog. The relay is
-    registered as ever, so events go on being kept for it, and go out when it is resumed."""
+    """Claim nothing, reap nothing, hold no lanes: only watch and report the backlog. The relay
+    stays registered, so events are still kept for it, and go out when it is resumed."""
     http: Http = Http()
-    """Metrics, probes and status: one port."""
+    """Metrics, probes and status, on one port."""
     identity: str = ""
-    """Who we are in claimed_by. Default: $POD_NAME, otherwise host name and process id."""
+    """The name of this process in claimed_by. Default: $POD_NAME, otherwise host name and process
+    id."""
 
     @property
     def publisher_timeout(self) -> timedelta:

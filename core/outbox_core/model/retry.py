@@ -18,13 +18,13 @@ SHORTEST_DELAY_SECONDS = 0.01
 """A retry is always in the future: a failure never turns into a tight loop."""
 
 LONGEST_PARKED_DELAY_SECONDS = 60.0
-"""Waiting for a destination costs an event nothing, so nobody decides by its delay whether to give
-up: shorter than a retry's, because all of them wait for the same moment."""
+"""Waiting for a destination costs an event no attempts, so this delay decides nothing about giving
+up. It is shorter than a retry's, because all these events wait for the same moment."""
 
 
 @dataclass(frozen=True, slots=True)
 class Override:
-    """Other limits for the event types that match."""
+    """Different limits for the event types that match."""
 
     event_type: str
     max_attempts: int | None = None
@@ -75,12 +75,12 @@ def _first_match(overrides: tuple[Override, ...], event_type: str) -> Override |
 
 
 def judge(outcome: Outcome, claim: Claim, policy: Retry, chance: float) -> Verdict:
-    """What becomes of a claim that was not acknowledged."""
+    """Decide what happens to a claim that was not acknowledged."""
     match outcome:
         case Refused(error) if error.kind is ErrorClass.EVENT:
             return _dead(claim, error)
         case Refused(error) if error.kind is ErrorClass.OUTAGE:
-            # Never DEAD, however long it lasts; backing off by all attempts, since none counts.
+            # Never DEAD, for an outage of any length. Back off by all attempts, since none counts.
             delay = policy.delay(claim.event_type, claim.attempts, chance)
             return _again(claim, error, delay, refund=True)
         case Refused(error) if error.kind is ErrorClass.DESTINATION:
@@ -92,8 +92,8 @@ def judge(outcome: Outcome, claim: Claim, policy: Retry, chance: float) -> Verdi
         case Refused(error):
             return _again(claim, error, policy.delay(claim.event_type, claim.spent, chance))
         case Unsent(after=after) if after > 0:
-            # Not all at the same moment, and later each time: a long line of them is not claimed
-            # again and again only to be given back.
+            # Not all at the same moment, and later each time: otherwise a long line of them would
+            # be claimed again and again only to be given back.
             spread = after * (1.0 + policy.jitter * chance)
             return give_back(claim, max(spread, _while_parked(claim, policy, chance)))
         case Unsent():
@@ -102,7 +102,7 @@ def judge(outcome: Outcome, claim: Claim, policy: Retry, chance: float) -> Verdi
 
 
 def give_back(claim: Claim, delay: float = 0.0) -> Verdict:
-    """Claimed and not tried: due at once, or after a delay, and it cost the event nothing."""
+    """Claimed and not tried: due at once, or after a delay. It costs the event no attempt."""
     return Verdict(claim.seq, claim.token, State.PENDING, Hold.TIME, delay, refund=True)
 
 
@@ -110,8 +110,9 @@ def judge_crash(claim: Claim, policy: Retry, chance: float) -> Verdict:
     """
     The lease expired. Perhaps the relay was killed, perhaps the event killed it.
 
-    In a crowd nobody is guilty: all come back as suspects, first in small groups and then one by
-    one, without loss of budget. An event that was alone when it happened again pays for it.
+    If several events were in flight, none is blamed: all come back as suspects, first in small
+    groups and then one by one, and it costs them no attempt. If it happens again while an event is
+    alone in flight, that event pays for it.
     """
     alone = claim.crashes >= 2
     error = Error.of(
@@ -135,7 +136,7 @@ def judge_crash(claim: Claim, policy: Retry, chance: float) -> Verdict:
 
 
 def _while_parked(claim: Claim, policy: Retry, chance: float) -> float:
-    """By all attempts, since none counts."""
+    """The delay grows with all attempts, since none counts."""
     return min(LONGEST_PARKED_DELAY_SECONDS, policy.delay(claim.event_type, claim.attempts, chance))
 
 

@@ -1,8 +1,8 @@
 """
 The two CustomResourceDefinitions: names, columns, subresources; their schemas come from the models.
 
-Called by dev/custom_resources.py, which writes crds/. Pure. What `kubectl get` shows is decided
-here: first what an on-call person looks for, and more with `-o wide`.
+Called by `dev.reference.definitions`, which writes crds/. Pure. What `kubectl get` shows is decided
+here: first what an on-call person needs, and more with `-o wide`.
 """
 
 from typing import Any
@@ -26,39 +26,43 @@ def condition(kind: str, field: str) -> str:
     return f'.status.conditions[?(@.type=="{kind}")].{field}'
 
 
-AGE = column("Age", ".metadata.creationTimestamp", "Since when the resource exists", "date")
+AGE = column("Age", ".metadata.creationTimestamp", "Time since the resource was created", "date")
 
 RELAY_COLUMNS = [
     column("Ready", condition("Ready", "status"), "Whether events flow"),
     column("Degraded", condition("Degraded", "status"), "Whether something needs a person"),
     column("Paused", ".spec.paused", "Whether a person stopped it", "boolean"),
-    column("Replicas", ".status.pods", "Ready pods of those that are asked for"),
+    column("Replicas", ".status.pods", "Ready pods of those requested"),
     column("Pending", ".status.backlog.pending", "Events that wait", "integer"),
     column("Dead", ".status.backlog.dead", "Events that were given up", "integer"),
     column("Lag", ".status.lag", "Age of the oldest event that could go out now"),
     AGE,
-    column("Rate", ".status.throughput.published", "Events out per second", "number", wide=True),
+    column(
+        "Rate", ".status.throughput.published", "Events published per second", "number", wide=True
+    ),
     column("Ordering", ".spec.ordering", "None or Key", wide=True),
     column("Relay", ".status.relayName", "Its name in the database", wide=True),
-    column("Version", ".status.version", "Of the relays", wide=True),
+    column("Version", ".status.version", "Version of the relay's pods", wide=True),
     column("Reason", condition("Ready", "reason"), "Why it is ready or not", wide=True),
     column("Message", condition("Ready", "message"), "The same in a sentence", wide=True),
 ]
 
 REPLAY_COLUMNS = [
-    column("Phase", ".status.phase", "Where it stands"),
+    column("Phase", ".status.phase", "The stage of the replay"),
     column("Matched", ".status.matched", "Events that were selected", "integer"),
     column("Replayed", ".status.replayed", "Events that were given back", "integer"),
     column("Progress", ".status.progress", "How much is done"),
     AGE,
-    column("Relay", ".spec.relayRef.name", "Whose events", wide=True),
+    column("Relay", ".spec.relayRef.name", "The relay whose events are replayed", wide=True),
     column("Action", ".spec.action", "Requeue or Backfill", wide=True),
-    column("Dry run", ".spec.dryRun", "Whether it only looks", "boolean", wide=True),
-    column("Skipped", ".status.skipped", "Events that were left alone", "integer", wide=True),
+    column(
+        "Dry run", ".spec.dryRun", "Whether it only shows what would happen", "boolean", wide=True
+    ),
+    column("Skipped", ".status.skipped", "Events that were left unchanged", "integer", wide=True),
     column("Rate", ".status.rate", "Events per second", "number", wide=True),
     column("ETA", ".status.eta", "When it will be done", wide=True),
     column("Engine", ".status.engine", "SparkApplication or Job", wide=True),
-    column("Message", ".status.message", "What is going on", wide=True),
+    column("Message", ".status.message", "What is happening", wide=True),
 ]
 
 SCALE = {

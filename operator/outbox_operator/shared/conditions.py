@@ -1,7 +1,7 @@
 """
-Conditions: which there are, and when one has changed. Their reasons are in `reasons`.
+Conditions: which exist, and when one has changed. Their reasons are in `reasons`.
 
-Written by the operator alone; each kind's `status` judges, here is only the vocabulary. People and
+Only the operator writes them. Each kind's `status` judges; here is only the vocabulary. People and
 scripts rely on types and reasons (`kubectl wait --for=condition=Ready`): they are added, never
 renamed.
 """
@@ -24,19 +24,19 @@ class RelayCondition(StrEnum):
     """Of an OutboxRelay."""
 
     READY = "Ready"
-    """Pods run as asked for, and reach both store and broker; True while paused, too, if the
+    """The requested pods run, and reach both database and broker. Also True while paused, if the
     pod that watches is ready."""
     PROGRESSING = "Progressing"
     """A change is being carried out: a rollout, a scaling, a migration."""
     DEGRADED = "Degraded"
     """Something needs a person; the message names the cure."""
     BACKLOG_HEALTHY = "BacklogHealthy"
-    """Events leave about as fast as they come, and none is dead. Unknown while nobody reports."""
+    """Events leave about as fast as they come, and none is dead. Unknown while no pod reports."""
     PAUSED = "Paused"
-    """Nothing is claimed, because the resource says so."""
+    """Nothing is claimed, because the resource is paused."""
     RECONCILING = "Reconciling"
-    """The last change has not reached every pod, and is on its way. This one and the next are for
-    what reads any resource so, such as Flux and Helm (kstatus)."""
+    """The last change has not reached every pod, and is on its way. This condition and the next are
+    for tools that read any resource this way, such as Flux and Helm (kstatus)."""
     STALLED = "Stalled"
     """The last change cannot be carried out until a person does something."""
 
@@ -45,40 +45,41 @@ class ReplayCondition(StrEnum):
     """Of an OutboxReplay."""
 
     COMPLETE = "Complete"
-    """Done: what was to be replayed is. A dry run completes, too."""
+    """Done: everything that was to be replayed has been. A dry run completes, too."""
     FAILED = "Failed"
     """Given up, for the reason in the message; what was requeued stays requeued."""
     SUSPENDED = "Suspended"
-    """Stopped by `suspend`; goes on where it was."""
+    """Stopped by `suspend`; continues where it was."""
     ACCEPTED = "Accepted"
     """The request makes sense: the relay exists, and there is an engine to run it."""
     RECONCILING = "Reconciling"
-    """It waits, or is at work. For what reads any resource so, as of a relay."""
+    """It waits, or is at work. For the same tools as a relay's."""
     STALLED = "Stalled"
     """It failed, or cannot begin until a person does something."""
 
 
 REASON_PATTERN = re.compile(r"[A-Za-z]([A-Za-z0-9_,:]{0,1022}[A-Za-z0-9_])?")
-"""As Kubernetes wants it; a pod may report anything, and would stop all that is reported of it."""
+"""As Kubernetes requires it. A pod may report anything, and a reason that Kubernetes refuses would
+stop all status of its resource."""
 
 
 class Condition(Status):
-    """As Kubernetes writes conditions everywhere."""
+    """A condition, as everywhere in Kubernetes."""
 
     type: Annotated[str, Field(min_length=1, max_length=316)]
     """Which condition this is."""
     status: Literal["True", "False", "Unknown"]
-    """Whether it holds."""
+    """Whether the condition holds."""
     reason: Annotated[
         str, Field(max_length=1024, pattern=r"^[A-Za-z]([A-Za-z0-9_,:]*[A-Za-z0-9_])?$")
     ]
     """Why, in one word that does not change between versions."""
     message: Annotated[str, Field(max_length=CONDITION_CHARACTERS)] = ""
-    """Why, in a sentence; with the cure where something is wrong."""
+    """Why, in a sentence; with the cure if something is wrong."""
     observed_generation: Count | None = None
     """The metadata.generation that was judged."""
     last_transition_time: Time
-    """When `status` changed last."""
+    """When `status` last changed."""
 
 
 Judged = tuple[str, str, str, str]
@@ -88,7 +89,7 @@ Judged = tuple[str, str, str, str]
 def as_conditions(
     judged: Iterable[Judged], before: Iterable[Condition], generation: int, now: datetime
 ) -> tuple[Condition, ...]:
-    """Of the resource in that generation, which had those `before`."""
+    """The conditions of a resource in this generation, which had those `before`."""
     made = [
         Condition.model_validate(
             {
@@ -106,7 +107,7 @@ def as_conditions(
 
 
 def carried_over(before: Iterable[Condition], after: Iterable[Condition]) -> tuple[Condition, ...]:
-    """`after`, in which whatever did not change its status keeps the time since it holds."""
+    """`after`; a condition whose status did not change keeps its time."""
     since: dict[tuple[str, str], datetime] = {
         (c.type, c.status): c.last_transition_time for c in before
     }

@@ -20,17 +20,17 @@ VERSION = "v1alpha1"
 API_VERSION: Final = "outbox.dev/v1alpha1"
 
 REVISION = "outbox.dev/revision"
-"""An annotation of a relay's pods: which version of the pod template they were made of."""
+"""An annotation of a relay's pods: the version of the pod template that they were made from."""
 
 Count = Annotated[int, Field(ge=0)]
 UNSEEN = -1
 Generation = Annotated[int, Field(ge=UNSEEN)]
-"""Of a resource, as an operator has seen it. The API server gives a new one UNSEEN: what waits for
-any kind of resource (kstatus) takes one without status for done."""
+"""Of a resource, as an operator has seen it. The API server gives a new resource UNSEEN, because
+tools that wait for any kind of resource (kstatus) consider one without status done."""
 ObjectName = Annotated[
     str, Field(min_length=1, max_length=253, pattern=r"^[a-z0-9]([-a-z0-9.]*[a-z0-9])?$")
 ]
-"""As Kubernetes has it for most kinds of object."""
+"""As Kubernetes accepts it for most kinds of object."""
 Quantity = (
     Annotated[int, Field(ge=0)]
     | Annotated[
@@ -39,15 +39,15 @@ Quantity = (
 )
 """Of a resource of a pod: `500m`, `1`, `256Mi`."""
 Body = Mapping[str, Any]
-"""An object as the API server has it."""
+"""An object as the API server returns it."""
 Key = tuple[str, str, str]
 """Kind, namespace and name of a custom resource."""
 PlainObject = Mapping[str, Any]
-"""A type of Kubernetes' own that we do not look into."""
+"""One of Kubernetes' own types, whose content we do not check."""
 
 
 class Metadata(Settings):
-    """Of the metadata, what we read; the rest is the API server's business."""
+    """The part of the metadata that we read; the API server takes care of the rest."""
 
     model_config = ConfigDict(extra="ignore")
 
@@ -64,8 +64,8 @@ class Metadata(Settings):
 
 
 class Status(Settings):
-    """Base of what the operator writes. Fields of a newer operator are passed over, so that one
-    can go back to an older one."""
+    """Base of what the operator writes. Fields of a newer operator are ignored, so that a rollback
+    to an older one works."""
 
     model_config = ConfigDict(extra="ignore")
 
@@ -89,12 +89,12 @@ class Resource(Settings):
 
     @classmethod
     def parse(cls, body: Mapping[str, Any]) -> Self:
-        """Of what the API server sent. As strict as it is: no text for a number, no other
-        spelling of a field; so that both judge alike.
+        """From what the API server sent. As strict as the API server (no text for a number, no
+        other spelling of a field), so that both judge alike.
 
-        Fields that this version does not know are ignored. The API server drops what its own
-        definitions do not know, so these come from newer ones: their defaults stand in every
-        resource, and an older operator must go on."""
+        Fields that this version does not know are ignored. The API server drops fields that its
+        definitions do not have, so these come from newer definitions: their defaults are in every
+        resource, and an older operator must keep working."""
         try:
             return cls._parse(body)
         except ValidationError as error:
@@ -130,9 +130,9 @@ class SecretKeyRef(Settings):
     """One key of a Secret in the resource's own namespace."""
 
     name: ObjectName
-    """The Secret."""
+    """The name of the Secret."""
     key: Annotated[str, Field(min_length=1, max_length=253, pattern=r"^[-._a-zA-Z0-9]+$")]
-    """The key in it."""
+    """The key in that Secret."""
 
 
 def without_spec(body: Body) -> Resource:

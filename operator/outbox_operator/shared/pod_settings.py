@@ -1,9 +1,9 @@
 """
-What a person may say about pods: image, size, place, environment, volumes, security.
+What people may set for pods: image, resources, placement, environment, volumes, security.
 
-Kubernetes' own types where they are small, so that a mistake is told at once; where they are large
-(the terms of an affinity, sources of volumes) they pass through as they are, and the API server
-judges the pod.
+Kubernetes' own types where they are small, so that a mistake is reported at once. Where they are
+large (the terms of an affinity, sources of volumes) they are passed on unchanged, and the API
+server checks the pod.
 """
 
 from collections.abc import Mapping
@@ -19,23 +19,23 @@ OUR_ENV = ("OUTBOX_DSN", "POD_NAME")
 OUR_VOLUMES = ("config", "secrets", "tmp")
 """Volumes that the operator adds itself."""
 OUR_FOLDERS = ("/etc", "/tmp", "/opt", "/opt/outbox", "/opt/spark", "/opt/java", "/usr")  # noqa: S108
-"""Where the programs and what they need are. A volume there would hide it; below them, except in
-`OUR_PLACE`, it hides nothing of ours."""
+"""Where the programs and what they need are. A volume there would hide them; below these folders,
+except in `OUR_PLACE`, it hides nothing of ours."""
 OUR_PLACE = "/etc/outbox"
 """Where the operator mounts settings and secrets."""
 
 
 class Toleration(Settings):
     key: Annotated[str, Field(max_length=317)] | None = None
-    """The taint. Default: every one, with operator Exists."""
+    """The taint's key. Default: every taint, with operator Exists."""
     operator: Literal["Exists", "Equal"] = "Equal"
-    """Whether the taint's value matters."""
+    """Equal: the taint's value must be `value`. Exists: any value."""
     value: Annotated[str, Field(max_length=63)] | None = None
     """The taint's value, with operator Equal."""
     effect: Literal["NoSchedule", "PreferNoSchedule", "NoExecute"] | None = None
     """Default: every effect."""
     toleration_seconds: int | None = None
-    """With effect NoExecute: how long a pod stays. Default: for good."""
+    """With effect NoExecute: how long a pod stays on the node. Default: forever."""
 
     @model_validator(mode="after")
     def fits(self) -> "Toleration":
@@ -48,14 +48,14 @@ class Toleration(Settings):
 
 class ConfigMapKeyRef(Settings):
     name: ObjectName
-    """The ConfigMap."""
+    """The name of the ConfigMap."""
     key: Annotated[str, Field(min_length=1, max_length=253)]
-    """The key in it."""
+    """The key in that ConfigMap."""
 
 
 class FieldRef(Settings):
     field_path: Annotated[str, Field(min_length=1, max_length=253)]
-    """Such as `status.podIP`."""
+    """The path of the field, such as `status.podIP`."""
 
 
 class EnvSource(Settings):
@@ -75,11 +75,11 @@ class EnvSource(Settings):
 
 class EnvVar(Settings):
     name: Annotated[str, Field(max_length=253, pattern=r"^[-._a-zA-Z][-._a-zA-Z0-9]*$")]
-    """The variable."""
+    """The name of the variable."""
     value: Annotated[str, Field(max_length=32768)] | None = None
-    """Its value. Secrets come by valueFrom, not from here."""
+    """The value. Do not write secrets here: use valueFrom."""
     value_from: EnvSource | None = None
-    """Where its value is."""
+    """Where the value comes from."""
 
     @model_validator(mode="after")
     def fits(self) -> "EnvVar":
@@ -92,20 +92,20 @@ class EnvVar(Settings):
 
 class Affinity(Settings):
     node_affinity: PlainObject | None = None
-    """Which nodes, as in a pod's spec."""
+    """Which nodes to run on, as in a pod's spec."""
     pod_affinity: PlainObject | None = None
-    """Beside which pods."""
+    """Which pods to run beside."""
     pod_anti_affinity: PlainObject | None = None
-    """Apart from which pods."""
+    """Which pods to stay apart from."""
 
 
 class Volume(Settings):
-    """The rest is Kubernetes' own, and passes through as it is."""
+    """Other fields are Kubernetes' own, and are passed on unchanged."""
 
     model_config = ConfigDict(extra="allow")
 
     name: Annotated[str, Field(max_length=63, pattern=r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?$")]
-    """By which volumeMounts refer to it. Beside it stands where it comes from, as in a pod's spec:
+    """The name that volumeMounts refer to. Add the volume's source beside it, as in a pod's spec:
     `secret`, `configMap`, `csi`, `emptyDir` ..."""
 
     @model_validator(mode="after")
@@ -117,7 +117,7 @@ class Volume(Settings):
 
 class VolumeMount(Settings):
     name: Annotated[str, Field(max_length=63)]
-    """One of `volumes`."""
+    """The name of one of `volumes`."""
     mount_path: Annotated[
         str,
         Field(
@@ -125,11 +125,11 @@ class VolumeMount(Settings):
             pattern=r"^(/([^/.:][^/:]*|\.[^/.:][^/:]*|\.\.[^/:]+))+$",
         ),
     ]
-    """Where its files are to be found: a folder of your own, such as `/etc/my-ca`."""
+    """Where its files appear: a folder of your own, such as `/etc/my-ca`."""
     sub_path: Annotated[str, Field(min_length=1, max_length=500)] | None = None
-    """Only this file or folder of the volume. It is not renewed when the volume changes."""
+    """Only this file or folder of the volume. It is not updated when the volume changes."""
     read_only: bool = False
-    """Whether the pods can only read there."""
+    """Whether the pods can only read it."""
 
     @model_validator(mode="after")
     def fits(self) -> "VolumeMount":
@@ -148,42 +148,42 @@ UNKNOWN_VOLUME = "volumeMounts: each must name one of volumes; add that one, or 
 
 
 class PodSettings(Settings):
-    """What the pods of relays and of replays have in common."""
+    """What the pods of relays and replays have in common."""
 
     image: Annotated[str, Field(min_length=1, max_length=500)] | None = None
     """Default: the image that came with the operator."""
     image_pull_policy: Literal["Always", "IfNotPresent", "Never"] | None = None
-    """Default: as Kubernetes chooses it, by the image's tag."""
+    """Default: Kubernetes chooses it by the image's tag."""
     image_pull_secrets: Annotated[tuple[PullSecret, ...], Field(max_length=20)] = ()
-    """In addition to those of the service account."""
+    """Used in addition to those of the service account."""
     node_selector: Annotated[Mapping[str, str], Field(max_length=50)] = Field(default_factory=dict)
     """Only nodes with these labels."""
     tolerations: Annotated[tuple[Toleration, ...], Field(max_length=50)] = ()
-    """Tainted nodes that are allowed nevertheless."""
+    """Taints of nodes on which the pods may run anyway."""
     affinity: Affinity | None = None
     """As in a pod's spec."""
     env: Annotated[tuple[EnvVar, ...], Field(max_length=100)] = ()
-    """More environment variables, such as a proxy's."""
+    """More environment variables, such as those for a proxy."""
     labels: Annotated[Mapping[str, str], Field(max_length=50)] = Field(default_factory=dict)
-    """More labels of the pods; those that the operator sets win."""
+    """More labels for the pods. Labels that the operator sets win."""
     annotations: Annotated[Mapping[str, str], Field(max_length=50)] = Field(default_factory=dict)
-    """More annotations of the pods."""
+    """More annotations for the pods."""
     service_account_name: ObjectName | None = None
-    """An account of your own, such as one that a cloud's database accepts. Default: the operator
-    makes one, which has no rights in the cluster."""
+    """A service account of your own, such as one that a cloud's database accepts. Default: the
+    operator creates one that has no rights in the cluster."""
     priority_class_name: ObjectName | None = None
-    """Who is evicted first when a node is full."""
+    """The priority class, which decides which pods are evicted first when a node is full."""
     volumes: Annotated[tuple[Volume, ...], Field(max_length=20)] = ()
     """More volumes, as in a pod's spec."""
     volume_mounts: Annotated[tuple[VolumeMount, ...], Field(max_length=20)] = ()
-    """Where all containers find these volumes."""
+    """Where these volumes are mounted, in all containers."""
     security_context: PlainObject | None = None
-    """Of the pods, instead of what the operator sets, as a whole; `{}`: none. Default: not root,
-    with the images' user and group 65532 unless the operator leaves those out, and seccomp
+    """The pods' security context. It replaces the operator's completely; `{}`: none. Default: not
+    root, with the images' user and group 65532 unless the operator leaves those out, and seccomp
     RuntimeDefault."""
     container_security_context: PlainObject | None = None
-    """Of all containers, instead of what the operator sets, as a whole; `{}`: none. Default: no
-    privileges, no capabilities, a root file system that is only read."""
+    """The security context of all containers. It replaces the operator's completely; `{}`: none.
+    Default: no privileges, no capabilities, a read-only root file system."""
 
     @model_validator(mode="after")
     def none_is_there_twice(self) -> "PodSettings":

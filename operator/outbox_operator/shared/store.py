@@ -1,7 +1,7 @@
 """
 The store of a relay: how people describe it, and what a pod needs in order to connect to it.
 
-Pods of relays connect to it, and so do those of replays, which have it from their relay. Pure: no
+Pods of relays connect to it, and so do those of replays, which use their relay's store. Pure: no
 Secret is read here, only named.
 """
 
@@ -14,10 +14,10 @@ from outbox_core.contract.values import Settings
 from outbox_operator.shared.objects import SecretKeyRef
 
 DSN_ENV = "OUTBOX_DSN"
-"""An environment variable and not a file, so that `kubectl exec` finds it without a config, too."""
+"""An environment variable and not a file, so that `kubectl exec` also works without a config."""
 SECRETS_PATH = "/etc/outbox/secrets"
-"""Where a volume is mounted that projects `secret_files`. Files and not variables: the relay reads
-them anew for every client that it makes, and a changed Secret reaches a mounted file."""
+"""The mount path of a volume that projects `secret_files`. Files and not variables: the relay reads
+them again for every client that it makes, and a changed Secret reaches a mounted file."""
 STORE_CA_FILE = "postgresql-ca.crt"
 STORE_CERT_FILE = "postgresql-tls.crt"
 STORE_KEY_FILE = "postgresql-tls.key"
@@ -31,20 +31,20 @@ TLS_SAID_TWICE = f"store.postgresql.tls sets {', '.join(TLS_ENV)}: remove them f
 
 class DsnSecretRef(SecretKeyRef):
     key: Annotated[str, Field(min_length=1, max_length=253, pattern=r"^[-._a-zA-Z0-9]+$")] = "dsn"
-    """The key in it that holds a PostgreSQL connection string."""
+    """The key in that Secret that holds a PostgreSQL connection string."""
 
 
 class StoreTls(Settings):
     mode: Literal["require", "verify-ca", "verify-full"] = "verify-full"
-    """As PostgreSQL's sslmode. verify-full: the server's certificate is of a CA that is trusted,
-    and of the host that the connection string names. verify-ca: of any host. require: encrypted,
-    and nobody knows to whom, unless there is a CA."""
+    """As PostgreSQL's sslmode. verify-full: a trusted CA has signed the server's certificate, and
+    it is for the host that the connection string names. verify-ca: the same, but for any host.
+    require: encrypted, and the server is not verified unless there is a CA."""
     ca_secret_ref: SecretKeyRef | None = None
-    """The CA that signed the server's certificate. Default: the usual public ones."""
+    """The CA that signed the server's certificate. Default: the usual public CAs."""
     cert_secret_ref: SecretKeyRef | None = None
-    """Our own certificate, where the server asks for one (clientcert, or the method cert)."""
+    """The relay's own certificate, if the server asks for one (clientcert, or the method cert)."""
     key_secret_ref: SecretKeyRef | None = None
-    """The key to it, without a password."""
+    """The private key of that certificate, without a password."""
 
     @model_validator(mode="after")
     def belong_together(self) -> "StoreTls":
@@ -60,19 +60,20 @@ class StoreTls(Settings):
 
 class PostgreSql(StoreTimeouts):
     dsn_secret_ref: DsnSecretRef
-    """The Secret with the connection string, under the key `dsn` unless another is named. PgBouncer
-    in transaction mode may be in between."""
+    """The Secret with the connection string, under the key `dsn` unless you name another. It may
+    point to PgBouncer in transaction mode."""
     tls: StoreTls | None = None
-    """Present, even if empty: TLS, whatever the connection string says about it. Default: as the
-    connection string says; PostgreSQL's own default encrypts where it can and verifies nobody."""
+    """If present, even if empty, pods connect with TLS, regardless of the connection string.
+    Default: as in the connection string; PostgreSQL's own default encrypts if possible and does not
+    verify the server."""
     manage_schema: bool = True
-    """Create and update the schema `outbox` before relays start. False where somebody else runs
-    `outbox-relay migrate`, because the relay's role must not."""
+    """Create and update the schema `outbox` before relays start. Set it to false if someone else
+    runs `outbox-relay migrate`, because the relay's role must not."""
 
 
 class Store(Settings):
     postgresql: PostgreSql
-    """The database that the applications write their events into."""
+    """The database that your applications write their events to."""
 
 
 class HasStoreSpec(Protocol):
@@ -88,7 +89,7 @@ class HasStore(Protocol):
 
 
 def store_files(relay: HasStore) -> dict[str, SecretKeyRef]:
-    """The same, of any pod that connects to the relay's store."""
+    """Which keys of which Secrets become files, in any pod that connects to the relay's store."""
     tls = relay.spec.store.postgresql.tls
     if tls is None:
         return {}
@@ -101,9 +102,9 @@ def store_files(relay: HasStore) -> dict[str, SecretKeyRef]:
 
 
 def store_variables(relay: HasStore) -> dict[str, str]:
-    """TLS to the store, as variables that libpq itself reads: so every program in a pod has it,
-    with a config or without, and of any version. In libpq the connection string would win over
-    them; `outbox_core.store.connection` sees that it does not."""
+    """TLS to the store, as variables that libpq itself reads: so every program in a pod uses it,
+    with or without a config, and in any version. In libpq the connection string would win over
+    them; `outbox_core.store.connection` prevents that."""
     tls = relay.spec.store.postgresql.tls
     if tls is None:
         return {}
@@ -118,7 +119,7 @@ def store_variables(relay: HasStore) -> dict[str, str]:
 
 
 def store_secrets(relay: HasStore) -> dict[str, set[str]]:
-    """Every Secret that a pod reads which connects to the relay's store, with its keys."""
+    """Every Secret that a pod needs in order to connect to the relay's store, with its keys."""
     return keys_by_secret(relay.spec.store.postgresql.dsn_secret_ref, *store_files(relay).values())
 
 

@@ -1,4 +1,4 @@
-"""Autoscaling as a person asks for it. The decision itself is in `decide.autoscaling`."""
+"""Autoscaling as people request it. The decision itself is in `decide.autoscaling`."""
 
 from datetime import timedelta
 from typing import Annotated
@@ -8,25 +8,25 @@ from pydantic import Field, model_validator
 from outbox_core.contract.values import Duration, Settings
 
 MOST_REPLICAS = 1000
-"""More is a slip of the finger: a relay drains some ten thousand events a second."""
+"""More must be a typing mistake: a relay drains about ten thousand events a second."""
 
 
 class Autoscaling(Settings):
     min_replicas: Annotated[int, Field(ge=1, le=MOST_REPLICAS)] = 1
-    """Never fewer."""
+    """The smallest number of pods."""
     max_replicas: Annotated[int, Field(ge=1, le=MOST_REPLICAS)]
-    """Never more. Every replica holds connections to the database."""
+    """The largest number of pods. Every pod holds connections to the database."""
     target_lag_seconds: Annotated[int, Field(ge=1, le=86_400)] = 30
-    """How old the oldest waiting event may become, and how long a drain may take, before there
-    are more replicas."""
+    """How old the oldest waiting event may become, and how long draining the backlog may take,
+    before the operator adds pods."""
     scale_up_stabilization: Annotated[Duration, Field(le=timedelta(hours=1))] = timedelta(
         seconds=15
     )
-    """How long the lag must be too high first: a burst that is gone by then needs no pod."""
+    """How long the lag must be too high before a pod is added: a shorter burst needs none."""
     scale_down_stabilization: Annotated[Duration, Field(le=timedelta(days=1))] = timedelta(
         minutes=5
     )
-    """How long fewer replicas must have been enough before one goes: every change makes lanes
+    """How long fewer pods must have been enough before one is removed: every change makes lanes
     move and pods start."""
 
     @model_validator(mode="after")

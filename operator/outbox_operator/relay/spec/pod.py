@@ -1,4 +1,4 @@
-"""Settings of a relay's pods, beyond those that all pods of ours take."""
+"""Settings of a relay's pods, in addition to those of all our pods."""
 
 from collections.abc import Mapping
 from typing import Annotated, Literal
@@ -12,29 +12,29 @@ from outbox_operator.shared.pod_settings import PodSettings
 
 class ResourceRequirements(Settings):
     requests: Annotated[Mapping[str, Quantity], Field(max_length=20)] = Field(default_factory=dict)
-    """What a pod is promised: cpu, memory."""
+    """What the node reserves for a pod: cpu, memory."""
     limits: Annotated[Mapping[str, Quantity], Field(max_length=20)] = Field(default_factory=dict)
-    """What it cannot exceed. A limit of memory is advised, one of cpu only slows a drain down."""
+    """What a pod cannot exceed. Set a memory limit; a cpu limit only makes a relay drain slower."""
 
 
 class SpreadConstraint(Settings):
-    """The rest is Kubernetes' own, and passes through as it is."""
+    """Other fields are Kubernetes' own, and are passed on unchanged."""
 
     model_config = ConfigDict(extra="allow")
 
     max_skew: Annotated[int, Field(ge=1)]
-    """By how many pods two places may differ."""
+    """By how many pods two topology domains may differ."""
     topology_key: Annotated[str, Field(min_length=1, max_length=317)]
-    """The label of nodes that makes a place, such as `topology.kubernetes.io/zone`."""
+    """The node label that defines a domain, such as `topology.kubernetes.io/zone`."""
     when_unsatisfiable: Literal["DoNotSchedule", "ScheduleAnyway"]
-    """What becomes of a pod that would violate it."""
+    """What happens to a pod that would violate the constraint."""
 
 
 class RelayPod(PodSettings):
     resources: ResourceRequirements = ResourceRequirements()
-    """Of the relay's container. Default: what the operator thinks a relay needs."""
+    """For the relay's container. Default: what the operator considers enough for a relay."""
     topology_spread_constraints: Annotated[tuple[SpreadConstraint, ...], Field(max_length=10)] = ()
-    """As in a pod's spec. Default: spread over nodes and zones where that is possible."""
+    """As in a pod's spec. Default: spread over nodes and zones if possible."""
 
     @model_validator(mode="after")
     def constraints_differ(self) -> "RelayPod":

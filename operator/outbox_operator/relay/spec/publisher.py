@@ -19,13 +19,13 @@ ONE_OF = f"one of {', '.join(BY_KEY)}"
 
 class KafkaTls(Settings):
     ca_secret_ref: SecretKeyRef | None = None
-    """The CA that signed the broker's certificate. Default: the usual public ones."""
+    """The CA that signed the broker's certificate. Default: the usual public CAs."""
     cert_secret_ref: SecretKeyRef | None = None
-    """Our own certificate, where the broker asks for one (mutual TLS)."""
+    """The relay's own certificate, if the broker asks for one (mutual TLS)."""
     key_secret_ref: SecretKeyRef | None = None
-    """The key to it."""
+    """The private key of that certificate."""
     key_password_secret_ref: SecretKeyRef | None = None
-    """Where the key is encrypted."""
+    """The key's password, if the key is encrypted."""
 
     @model_validator(mode="after")
     def belong_together(self) -> "KafkaTls":
@@ -38,19 +38,19 @@ class KafkaTls(Settings):
 
 class KafkaSasl(SaslMechanism):
     username_secret_ref: SecretKeyRef
-    """Who we are to the broker."""
+    """The user name that the relay logs in with."""
     password_secret_ref: SecretKeyRef
-    """The password; when it changes, relays take the new one."""
+    """The password. When it changes, relays use the new one."""
 
 
 class Kafka(KafkaProducer):
     tls: KafkaTls | None = None
-    """Present, even if empty: TLS."""
+    """If present, even if empty, the relay connects with TLS."""
     sasl: KafkaSasl | None = None
-    """Present: log in with a name and a password."""
+    """If present, the relay logs in with a user name and a password."""
     config: Annotated[Mapping[str, str], Field(max_length=100)] = Field(default_factory=dict)
-    """More settings of librdkafka, for what has no field here; every value is a text. Those that
-    the delivery guarantee rests on (acks, idempotence, ordering of requests, timeouts) cannot be
+    """More settings of librdkafka, for what has no field here; every value is text. Settings that
+    the delivery guarantee depends on (acks, idempotence, ordering of requests, timeouts) cannot be
     changed, and secrets do not belong here."""
 
     @model_validator(mode="after")

@@ -28,61 +28,61 @@ from outbox_operator.shared.objects import (
 from outbox_operator.shared.store import TLS_ENV, TLS_SAID_TWICE, Store
 
 LONGEST_OBJECT_NAME = 189
-"""With the longest namespace (63) before it, it is a relay's name of 253 characters, the most that
-`RelaySettings.name` takes."""
+"""With the longest namespace (63) and a slash before it, the relay's name has 253 characters, the
+most that `RelaySettings.name` allows."""
 
 
 class Reaper(Settings):
     schedule: Annotated[str, Field(max_length=100, pattern=r"^(@[a-z]+|[^ ]+( [^ ]+){4})$")] = (
         "* * * * *"
     )
-    """When a CronJob gives back what dead relays had claimed, if no living one did it before."""
+    """When a CronJob gives back what dead processes had claimed, if no living one did so before."""
 
 
 class EgressRule(Settings):
     to: Annotated[tuple[PlainObject, ...], Field(max_length=100)] | None = None
-    """Peers: `ipBlock`, `podSelector`, `namespaceSelector`. Default: everyone."""
+    """Peers: `ipBlock`, `podSelector`, `namespaceSelector`. Default: all."""
     ports: Annotated[tuple[PlainObject, ...], Field(max_length=100)] | None = None
-    """Ports and protocols. Default: every one."""
+    """Ports and protocols. Default: all."""
 
 
 class NetworkPolicy(Settings):
     enabled: bool = True
-    """Make one: into the pods only for metrics and status."""
+    """Create a NetworkPolicy that lets connections into the pods only for metrics and status."""
     egress: Annotated[tuple[EgressRule, ...], Field(max_length=50)] | None = None
     """Where pods may connect to, as in a NetworkPolicy's spec; DNS is always allowed. Default:
-    everywhere, because nobody but you knows where database and broker are."""
+    everywhere, because only you know where your database and broker are."""
 
 
 class RelaySpec(Behaviour):
     """What people write."""
 
     relay_name: Annotated[str, Field(min_length=1, max_length=253)] | None = None
-    """The relay's name in the database, for good. Default: `<namespace>/<name>`, so that relays of
-    two namespaces never share their events by accident, and one that is deleted and made again
-    goes on where it was. Set it to take over a relay that had another name, or when two clusters
-    use one database."""
+    """The relay's name in the database; it cannot be changed later. Default: `<namespace>/<name>`,
+    so that relays of two namespaces never share their events by accident, and a relay that is
+    deleted and created again continues where it was. Set it to take over a relay that had another
+    name, or when two clusters use one database."""
     store: Store
     """Where the events are."""
     publisher: Publisher
-    """Where they go: exactly one kind."""
+    """Where they go: exactly one kind of publisher."""
     replicas: Annotated[int, Field(ge=0, le=MOST_REPLICAS)] = 1
-    """How many pods. `kubectl scale`, a HorizontalPodAutoscaler or KEDA may set it. Leave it out
-    where there is `autoscaling`, which then decides alone."""
+    """How many pods. `kubectl scale`, a HorizontalPodAutoscaler or KEDA may set it. Leave it out if
+    you use `autoscaling`, which then decides alone."""
     autoscaling: Autoscaling | None = None
-    """Present: the operator itself chooses the number of pods, by the age of what waits."""
+    """If present, the operator itself chooses the number of pods, by the age of waiting events."""
     paused: bool = False
-    """Claim nothing. New events go on gathering for this relay, and one pod watches them."""
+    """Claim nothing. New events keep accumulating for this relay, and one pod watches them."""
     deletion_policy: Literal["Retain", "Delete"] = "Retain"
-    """What becomes of the relay's place in the database when the resource is deleted. Retain:
-    events go on gathering for it, and a resource of the same name goes on there. Delete: it is
-    forgotten, with what was not published yet."""
+    """What happens to the relay's registration in the database when the resource is deleted.
+    Retain: events keep accumulating for it, and a resource of the same name continues there.
+    Delete: the database forgets the relay, and what it had not published yet."""
     reaper: Reaper = Reaper()
-    """The CronJob that gives back what dead relays had claimed."""
+    """The CronJob that gives back what dead processes had claimed."""
     network_policy: NetworkPolicy = NetworkPolicy()
-    """Who may talk to the pods, and they to whom."""
+    """Who may connect to the pods, and where the pods may connect to."""
     pod: RelayPod = RelayPod()
-    """Image, size, place and environment of the pods."""
+    """Image, resources, placement and environment of the pods."""
 
     @model_validator(mode="after")
     def one_decides_replicas(self) -> "RelaySpec":
@@ -107,44 +107,44 @@ class RolledOut(Status):
     generation: Count
     """The metadata.generation that was carried out."""
     config_map: str | None = None
-    """What its pods read: it stays until another change has reached every pod."""
+    """The ConfigMap that its pods read. It stays until another change has reached every pod."""
     revision: str | None = None
-    """Of the pods: what the annotation outbox.dev/revision of each of them says."""
+    """The pods' revision, as in their annotation outbox.dev/revision."""
 
 
 class RelayStatus(Status):
     """What the operator knows, mostly from the pods' /status."""
 
     observed_generation: Generation | None = None
-    """The metadata.generation that this status is about; -1: no operator has seen it yet."""
+    """The metadata.generation that this status describes; -1: no operator has seen it yet."""
     conditions: Annotated[tuple[Condition, ...], Field(max_length=20)] = ()
     """Ready, Progressing, Degraded, BacklogHealthy, Paused, Reconciling, Stalled. While Ready is
     True, its own observedGeneration is that of the last change that reached every pod."""
     rolled_out: RolledOut | None = None
     """The last change of the spec that reached every pod."""
     pods: str | None = None
-    """Ready pods of those that are asked for, for people: `1/2`."""
+    """Ready pods of those requested, for people: `1/2`."""
     replicas: Count | None = None
     """Pods that exist."""
     ready_replicas: Count | None = None
-    """Pods that reach both store and broker."""
+    """Pods that reach both database and broker."""
     selector: str | None = None
-    """Finds the pods; for the scale subresource."""
+    """The label selector of the pods, for the scale subresource."""
     relay_name: str | None = None
     """The relay's name in the database."""
     version: str | None = None
-    """Of the relays that report; several during a rollout."""
+    """The version of the pods that report; several during a rollout."""
     backlog: Backlog | None = None
-    """What waits, as the database says."""
+    """What waits, according to the database."""
     lag: str | None = None
     """The age of the oldest event that could be published now, for people: `3s`, `2h`."""
     throughput: Throughput | None = None
-    """Of all pods together, per second over the last minute."""
+    """All pods together, per second over the last minute."""
     top_errors: Annotated[tuple[TopError, ...], Field(max_length=10)] = ()
     """Why events fail, the most frequent first."""
     observed_at: Time | None = None
-    """When backlog, throughput and errors were read. Renewed every two minutes while pods report
-    the same: if it is much older, nobody does."""
+    """When backlog, throughput and errors were read. Updated every two minutes while pods report
+    the same: if it is much older, no pod reports."""
 
 
 class OutboxRelay(Resource):
@@ -154,9 +154,9 @@ class OutboxRelay(Resource):
     api_version: Literal["outbox.dev/v1alpha1"] = API_VERSION
     kind: Literal["OutboxRelay"] = "OutboxRelay"
     spec: RelaySpec
-    """What you want."""
+    """The desired state. Written by you."""
     status: RelayStatus = RelayStatus()
-    """What is. Written by the operator."""
+    """The current state. Written by the operator."""
 
     @model_validator(mode="after")
     def name_fits(self) -> "OutboxRelay":
@@ -169,5 +169,5 @@ class OutboxRelay(Resource):
 
     @property
     def relay_name(self) -> str:
-        """In the database. No namespace holds a slash, so no two resources make the same one."""
+        """In the database. No namespace contains a slash, so no two resources get the same name."""
         return self.spec.relay_name or f"{self.metadata.namespace}/{self.metadata.name}"
