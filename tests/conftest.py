@@ -1,5 +1,11 @@
 """What all tests share; each module of fixtures says what it offers."""
 
+from hypothesis import settings
+
+# How long an example takes depends on what runs beside it, and says nothing about the code.
+settings.register_profile("outbox", parent=settings.default, deadline=None)
+settings.load_profile("outbox")
+
 pytest_plugins = [
     "fixtures.servers",
     "fixtures.brokers",
