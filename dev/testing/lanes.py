@@ -16,6 +16,8 @@ from dev.cluster.clusters import chosen
 from dev.cluster.existing_cluster import ExistingCluster
 from dev.cluster.instance import from_environment
 
+from .suites import Suite
+
 RANGES_BEYOND = 32
 """An instance without a range of its own gets one of that many behind the main one's."""
 
@@ -31,6 +33,11 @@ class Lane:
     """Of the suites that run in it."""
     has_cluster: bool
     """Of its own; otherwise suites that need one are left to the other lanes."""
+
+    def can_run(self, suite: Suite) -> bool:
+        if suite.is_part:
+            return self.number == 1
+        return self.has_cluster or not suite.uses_cluster
 
 
 def default_count() -> int:

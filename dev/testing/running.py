@@ -52,11 +52,10 @@ class Run:
             await self._run(suite, lane)
 
     def _next_for(self, lane: Lane) -> Suite | None:
-        """The first lane begins with the suites on a cluster, the others with those without: two
-        clusters at once are the heaviest pair."""
-        fits = [s for s in self._waiting if lane.has_cluster or not s.uses_cluster]
-        first = (s for s in fits if s.uses_cluster == (lane.number == 1))
-        if suite := next(first, next(iter(fits), None)):
+        """The parts of e2e run in the first lane alone, one after the other: two of them at once
+        starve each other on two cores. It helps the other lanes when it has done them."""
+        fits = [s for s in self._waiting if lane.can_run(s)]
+        if suite := next((s for s in fits if s.is_part), next(iter(fits), None)):
             self._waiting.remove(suite)
         return suite
 

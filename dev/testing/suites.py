@@ -46,6 +46,10 @@ class Suite:
         return self.name.partition("/")[0] in ON_A_CLUSTER
 
     @property
+    def is_part(self) -> bool:
+        return self.name.startswith(f"{IN_PARTS}/")
+
+    @property
     def minutes(self) -> float:
         return MINUTES.get(self.name, UNKNOWN_MINUTES)
 
