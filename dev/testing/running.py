@@ -40,6 +40,8 @@ class Run:
         async with asyncio.TaskGroup() as group:
             for lane in lanes:
                 group.create_task(self._in_lane(lane))
+        for suite in self._waiting:  # those that nothing may run beside
+            await self._run(suite, lanes[0])
 
     def kill(self) -> None:
         """What runs, at once; its servers go with it."""
@@ -54,7 +56,7 @@ class Run:
     def _next_for(self, lane: Lane) -> Suite | None:
         """The parts of e2e run in the first lane alone, one after the other: two of them at once
         starve each other on two cores. It helps the other lanes when it has done them."""
-        fits = [s for s in self._waiting if lane.can_run(s)]
+        fits = [s for s in self._waiting if lane.can_run(s) and not s.runs_alone]
         if suite := next((s for s in fits if s.is_part), next(iter(fits), None)):
             self._waiting.remove(suite)
         return suite

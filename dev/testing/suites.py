@@ -35,6 +35,10 @@ IN_PARTS = "e2e"
 
 ON_A_CLUSTER = ("chart", "crds", "e2e")
 
+ALONE = ("e2e/replays",)
+"""It measures latency, and how long a driver has to report before it is killed: nothing runs beside
+it, so it comes last."""
+
 
 @dataclass(frozen=True)
 class Suite:
@@ -44,6 +48,10 @@ class Suite:
     @property
     def uses_cluster(self) -> bool:
         return self.name.partition("/")[0] in ON_A_CLUSTER
+
+    @property
+    def runs_alone(self) -> bool:
+        return self.name in ALONE
 
     @property
     def is_part(self) -> bool:

@@ -99,8 +99,8 @@ sys.exit(run(suites, lanes, folder / "output"))
 
 def start(folder: Path, suites: dict[str, str]) -> subprocess.Popen[str]:
     for name, text in suites.items():
-        (folder / name).mkdir()
-        (folder / name / f"test_{name}.py").write_text(text)
+        (folder / name).mkdir(parents=True)
+        (folder / name / f"test_{name.replace('/', '_')}.py").write_text(text)
     return subprocess.Popen(
         [sys.executable, "-c", PROGRAM, folder, *suites],
         stdout=subprocess.PIPE,
@@ -131,6 +131,15 @@ def test_a_failure_is_shown_and_hides_no_other(tmp_path: Path) -> None:
         ["worse", "0", "0", "0"],
         ["together", "2", "1", "1"],
     ]
+
+
+def test_the_replays_wait_until_nothing_else_runs(tmp_path: Path) -> None:
+    path = f"__import__('pathlib').Path({str(tmp_path)!r}, 'ended')"
+    slow = f"import time\ndef test_it():\n    time.sleep(2)\n    {path}.touch()\n"
+    alone = f"def test_it():\n    assert {path}.exists()\n"
+    ran = start(tmp_path, {"e2e/replays": alone, "slow": slow})
+    said, _ = ran.communicate(timeout=60)
+    assert ran.returncode == 0, said
 
 
 SERVING = """
