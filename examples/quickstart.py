@@ -43,7 +43,7 @@ def main() -> None:
         with postgres, kafka:
             create_topic(kafka.bootstrap)
             environment = {**os.environ, "OUTBOX_DSN": postgres.dsn()}
-            subprocess.run([RELAY, "migrate"], env=environment, check=True, capture_output=True)
+            migrate(environment)
             show("created the schema: outbox-relay migrate")
             config = folder / "relay.yaml"
             config.write_text(relay_settings(kafka.bootstrap))
@@ -68,6 +68,12 @@ def create_topic(bootstrap: str) -> None:
         created.result()
 
 
+def migrate(environment: dict[str, str]) -> None:
+    done = subprocess.run([RELAY, "migrate"], env=environment, capture_output=True, text=True)
+    if done.returncode:
+        raise SystemExit(f"outbox-relay migrate failed: {done.stderr or done.stdout}")
+
+
 def relay_settings(bootstrap: str) -> str:
     settings = (HERE / "relay.yaml").read_text()
     return settings.replace("127.0.0.1:9092", bootstrap).replace("port: 8080", "port: 0")
@@ -81,9 +87,8 @@ def running_relay(config: Path, log: Path, environment: dict[str, str]) -> Itera
         )
     try:
         yield
-    except TimeoutError:
-        print(log.read_text(), file=sys.stderr)
-        raise
+    except TimeoutError as error:
+        raise SystemExit(f"{error}; the relay's log:\n{log.read_text()}") from None
     finally:
         relay.terminate()
         relay.wait()
@@ -111,7 +116,7 @@ def watch(bootstrap: str, once: bool, invitation: str) -> None:
                 if arrived == 1 and not once:
                     print(invitation, flush=True)
             elif not arrived and time.monotonic() > deadline:
-                raise TimeoutError(f"no event arrived within {ARRIVAL_SECONDS} s; the relay's log:")
+                raise TimeoutError(f"no event arrived within {ARRIVAL_SECONDS} s")
     finally:
         consumer.close()
 

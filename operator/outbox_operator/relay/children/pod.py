@@ -1,6 +1,6 @@
 """
-The pods of a relay: what those that relay, reap and retire have in common; and what pods of replays
-share with them.
+The pods of a relay: what those that relay, reap and retire have in common. What they share with the
+pods of replays is in `shared.pod_parts`.
 
 Fit for the pod-security level `restricted`, unless the resource asks for something else.
 """
