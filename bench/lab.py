@@ -20,7 +20,7 @@ from confluent_kafka import Producer
 from bench.topics import Topics
 from bench.workload import consume, payload_of
 from dev.services import Kafka, Postgres, scratch
-from dev.services.kafka import QUIET
+from dev.services.kafka import LONG_RUN, QUIET
 
 Flavour = Literal["plain", "logical", "counting"]
 
@@ -63,7 +63,7 @@ class Lab:
         self._stack = stack
         self._numbers = itertools.count(1)
         self._postgres: dict[Flavour, Postgres] = {}
-        self.kafka = stack.enter_context(Kafka(folder / "kafka"))
+        self.kafka = stack.enter_context(Kafka(folder / "kafka", jvm=LONG_RUN))
         self.topics = Topics(self.kafka.bootstrap)
         self._warm_up()
 

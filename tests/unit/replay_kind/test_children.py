@@ -295,6 +295,16 @@ def test_a_spark_application_asks_for_no_network_policy_of_spark_submit_unless_t
     assert application(given)["spec"]["sparkConf"][key] == "another.Step"
 
 
+@pytest.mark.parametrize("spec", [{}, LOCAL])
+def test_jvms_start_quickly_unless_the_resource_has_options_of_its_own(
+    spec: dict[str, Any],
+) -> None:
+    key = "spark.driver.extraJavaOptions"
+    assert conf_of(job(outbox_replay(**spec)))[key] == "-XX:TieredStopAtLevel=1"
+    given = outbox_replay(sparkConf={key: "-XX:+UseZGC"}, **spec)
+    assert conf_of(job(given))[key] == "-XX:+UseZGC"
+
+
 def test_a_spark_application_is_one_attempt_and_is_never_run_again() -> None:
     made = application(outbox_replay(executor={"instances": 4, "cores": 2}), attempt=3)
     spec = made["spec"]

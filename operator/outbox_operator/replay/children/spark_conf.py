@@ -33,6 +33,12 @@ FEW_RIGHTS = {
 }
 """So that the driver may have rights on pods and on nothing else."""
 
+QUICK_START = {
+    f"spark.{role}.extraJavaOptions": "-XX:TieredStopAtLevel=1" for role in ("driver", "executor")
+}
+"""No row goes through the JVMs, so they never earn back what they would spend on compiling: with
+this, one takes half of the CPU time to start."""
+
 
 def memory(pod: SparkPod) -> str:
     """As Spark writes it, whose units are the binary ones, too."""
@@ -64,6 +70,7 @@ def executors_conf(
 ) -> dict[str, str]:
     """Where there are executors."""
     made = {
+        **QUICK_START,
         **replay.spec.spark_conf,
         **FEW_RIGHTS,
         "spark.dynamicAllocation.enabled": "false",
@@ -102,4 +109,8 @@ def client_conf(replay: OutboxReplay, operator: OperatorSettings, attempt: int) 
 
 def local_conf(replay: OutboxReplay) -> dict[str, str]:
     """Of a driver that does it all itself."""
-    return {**replay.spec.spark_conf, "spark.driver.memory": memory(replay.spec.driver)}
+    return {
+        "spark.driver.extraJavaOptions": QUICK_START["spark.driver.extraJavaOptions"],
+        **replay.spec.spark_conf,
+        "spark.driver.memory": memory(replay.spec.driver),
+    }
