@@ -1,11 +1,14 @@
-"""The scripts of the cluster tests run in a pod, detached from whoever began them."""
+"""The scripts of the cluster tests run in a pod, independent of the request that began them."""
 
 import json
 import os
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
+from urllib.error import HTTPError
+from urllib.request import Request, urlopen
 
 import pytest
 
@@ -13,43 +16,48 @@ PROGRAM = Path(__file__).resolve().parents[1] / "e2e" / "scripts" / "tools.py"
 
 
 class Place:
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, port: int) -> None:
         self.folder = folder
+        self._port = port
 
-    def script(self, text: str) -> str:
+    def ask(self, action: str, **asked: Any) -> Any:
+        body = json.dumps(asked).encode()
+        request = Request(f"http://127.0.0.1:{self._port}/{action}", body)
+        with urlopen(request, timeout=60) as answer:
+            return json.load(answer)
+
+    def start(self, text: str, *arguments: str, **environ: str) -> None:
         path = self.folder / "script.py"
         path.write_text(text)
-        return str(path)
+        self.ask("start", name="one", environ=environ, script=str(path), arguments=list(arguments))
 
-    def run(self, *words: str) -> str:
-        return subprocess.run(
-            [sys.executable, str(PROGRAM), *words],
-            env={**os.environ, "TMPDIR": str(self.folder)},
-            capture_output=True,  # hence returns only when nobody holds its output any more
-            text=True,
-            check=True,
-            timeout=60,
-        ).stdout
-
-    def result(self, name: str, seconds: float = 30) -> dict[str, Any]:
-        told: dict[str, Any] = json.loads(self.run("result", name, str(seconds)))
-        return told
+    def result(self, seconds: float = 30) -> dict[str, Any]:
+        found: dict[str, Any] = self.ask("result", name="one", seconds=seconds)
+        return found
 
 
 @pytest.fixture
-def place(tmp_path: Path) -> Place:
-    return Place(tmp_path)
+def place(tmp_path: Path) -> Iterator[Place]:
+    with subprocess.Popen(
+        [sys.executable, str(PROGRAM), "0"],
+        env={**os.environ, "TMPDIR": str(tmp_path)},
+        stdout=subprocess.PIPE,
+        text=True,
+    ) as server:
+        assert server.stdout is not None
+        yield Place(tmp_path, int(server.stdout.readline()))
+        server.terminate()
 
 
 def test_a_script_runs_with_its_arguments_and_variables(place: Place) -> None:
-    script = place.script("import os, sys\nprint(os.environ['COLOUR'], *sys.argv[1:])")
-    place.run("start", "one", '{"COLOUR": "red"}', script, "a", "b")
-    assert place.result("one") == {"code": 0, "output": "red a b\n"}
+    script = "import os, sys\nprint(os.environ['COLOUR'], *sys.argv[1:])"
+    place.start(script, "a", "b", COLOUR="red")
+    assert place.result() == {"code": 0, "output": "red a b\n"}
 
 
-def test_one_that_fails_tells_why(place: Place) -> None:
-    place.run("start", "one", "{}", place.script("raise SystemExit('no such topic')"))
-    assert place.result("one") == {"code": 1, "output": "no such topic\n"}
+def test_one_that_fails_shows_why(place: Place) -> None:
+    place.start("raise SystemExit('no such topic')")
+    assert place.result() == {"code": 1, "output": "no such topic\n"}
 
 
 def test_it_is_begun_once_and_goes_on_by_itself(place: Place) -> None:
@@ -62,10 +70,10 @@ while not Path({str(go)!r}).exists():
     time.sleep(0.01)
 """
     for _ in range(2):
-        place.run("start", "one", "{}", place.script(waits))
-    assert place.result("one", seconds=0.5)["code"] is None
+        place.start(waits)
+    assert place.result(seconds=0.5)["code"] is None
     go.touch()
-    assert place.result("one") == {"code": 0, "output": "begun\n"}
+    assert place.result() == {"code": 0, "output": "begun\n"}
 
 
 def test_one_that_is_stopped_does_nothing_more(place: Place) -> None:
@@ -77,11 +85,19 @@ while True:
         ticks.write("x")
     time.sleep(0.01)
 """
-    place.run("start", "one", "{}", place.script(forever))
+    place.start(forever)
     ticks = place.folder / "ticks"
     while not ticks.exists():
-        assert place.result("one", 0.1)["code"] is None
-    place.run("stop", "one")
+        assert place.result(0.1)["code"] is None
+    place.ask("stop", name="one")
     size = ticks.stat().st_size
-    assert place.result("one", 0.3)["code"] is None  # it came to no end of its own
+    assert place.result(0.3)["code"] is None  # it came to no end of its own
     assert ticks.stat().st_size == size
+
+
+def test_what_cannot_be_served_is_answered_with_the_reason(place: Place) -> None:
+    with pytest.raises(HTTPError) as refused:
+        place.ask("sql", dsn="host=127.0.0.1 port=1", query="SELECT 1")
+    assert refused.value.code == 422
+    with refused.value as answer:
+        assert "127.0.0.1" in json.load(answer)

@@ -58,9 +58,7 @@ class Stage:
 
     def sql(self, query: str) -> list[str]:
         """One string per row, columns separated by `|`."""
-        (server,) = self.namespace.pods("app=postgres")
-        command = ["psql", "-U", "postgres", "-d", "app", "-v", "ON_ERROR_STOP=1", "-Atc", query]
-        return self.namespace.run(server.metadata.name, command).split()
+        return self._tools.sql(workloads.DSN, query)
 
 
 @pytest.fixture

@@ -62,6 +62,15 @@ def secret(name: str, **files: str) -> dict[str, Any]:
     return {"apiVersion": "v1", "kind": "Secret", "metadata": {"name": name}, "stringData": data}
 
 
+class Guarded(Backends):
+    """Only the pod itself gets in without a certificate."""
+
+    def sql(self, query: str, database: str = "app") -> list[str]:
+        (server,) = self.namespace.pods("app=postgres")
+        command = ["psql", "-U", "postgres", "-d", database, "-v", "ON_ERROR_STOP=1", "-Atc", query]
+        return self.namespace.run(server.metadata.name, command).splitlines()
+
+
 def open_guarded(shop: Shop, authority: Authority) -> None:
     """A database server of the shop's own, in its namespace; Kafka stays the common one."""
     namespace, common = shop.namespace, shop.backends
@@ -86,7 +95,7 @@ def open_guarded(shop: Shop, authority: Authority) -> None:
         store,
     )
     namespace.wait_for_rollout("postgres", 120)
-    shop.backends = Backends(common.images, namespace, common.tools)
+    shop.backends = Guarded(common.images, namespace, common.tools)
     shop.backends.kafka = common.kafka
     shop.database = "app"
     # What the DSN says about TLS does not count.

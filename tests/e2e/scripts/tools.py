@@ -1,10 +1,13 @@
 """
-Runs the other scripts in the pod `tools`; called by `fixtures.tools`.
+Serves the pod `tools` over HTTP: runs the other scripts, and SQL. Called by `fixtures.tools`.
 
-  serve                          the pod's first process: it stays, and buries who has no parent
-  start NAME ENVIRON SCRIPT ...  begin one, with more variables (JSON); asked twice, it runs once
-  result NAME SECONDS            its exit code, null if it runs on after SECONDS, and its output
-  stop NAME                      end it at once, and all that it started
+  POST /start {name, environ, script, arguments}  begin one; asked twice, it runs once
+  POST /result {name, seconds}   its exit code, null if it still runs after SECONDS, and its output
+  POST /stop {name}              end it at once, and all that it started
+  POST /sql {dsn, query}         the rows of all statements: columns as text, null as an empty one
+
+A request that cannot be served is answered with 422 and the reason. The API server's proxy brings
+the requests here: a command in the pod, by `exec`, would cost the node ten times as much.
 """
 
 import json
@@ -13,83 +16,130 @@ import signal
 import subprocess
 import sys
 import tempfile
+import threading
 import time
+from collections.abc import Callable
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from typing import Any
 
 SCRIPTS = Path(__file__).parent
-PLACE = Path(tempfile.gettempdir(), "scripts")
-LONGEST = 900
-"""Seconds. Whatever runs for longer is of a test that has failed."""
-TAIL = 20_000
+LONGEST_SECONDS = 900
+"""A script that runs for longer belongs to a test that has failed."""
+TAIL_BYTES = 20_000
 
 
-def serve() -> None:
-    signal.signal(signal.SIGTERM, lambda *_: os._exit(0))
-    while True:
-        try:
-            os.wait()
-        except ChildProcessError:
-            time.sleep(1)
+class Run:
+    """One script, in a process group of its own."""
 
-
-def start(name: str, environ: str, script: str, *arguments: str) -> None:
-    place = PLACE / name
-    try:
-        place.mkdir(parents=True)
-    except FileExistsError:  # the answer was lost, not the question
-        return
-    if os.fork():
-        return
-    # Detached: whoever started it may be cut off.
-    os.setsid()
-    (place / "group").write_text(str(os.getpid()))
-    output = os.open(place / "output", os.O_WRONLY | os.O_CREAT | os.O_APPEND)
-    os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
-    os.dup2(output, 1)
-    os.dup2(output, 2)
-    try:
-        code = subprocess.run(
+    def __init__(self, environ: dict[str, str], script: str, arguments: list[str]) -> None:
+        descriptor, self._output = tempfile.mkstemp()
+        self._process = subprocess.Popen(
             [sys.executable, SCRIPTS / script, *arguments],
-            env={**os.environ, **json.loads(environ)},
-            timeout=LONGEST,
-        ).returncode
-    except subprocess.TimeoutExpired:
-        print(f"ended, because it ran for {LONGEST} s")
-        code = 124
-    partial = place / "code.partial"
-    partial.write_text(str(code))
-    partial.rename(place / "code")
+            env={**os.environ, **environ},
+            stdin=subprocess.DEVNULL,
+            stdout=descriptor,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+        )
+        os.close(descriptor)
+        self._ended = threading.Event()
+        self._code: int | None = None
+        threading.Thread(target=self._wait, daemon=True).start()
+
+    def _wait(self) -> None:
+        try:
+            code = self._process.wait(LONGEST_SECONDS)
+        except subprocess.TimeoutExpired:
+            self.stop()
+            code = 124
+        self._code = None if code == -signal.SIGKILL else code  # stopped: it came to no end
+        self._ended.set()
+
+    def result(self, seconds: float) -> dict[str, Any]:
+        self._ended.wait(seconds)
+        said = Path(self._output).read_bytes()[-TAIL_BYTES:]
+        return {"code": self._code, "output": said.decode(errors="replace")}
+
+    def stop(self) -> None:
+        """Returns when nothing of it can happen any more."""
+        try:
+            while True:
+                os.killpg(self._process.pid, signal.SIGKILL)
+                time.sleep(0.02)
+        except ProcessLookupError:
+            pass
 
 
-def result(name: str, seconds: str) -> None:
-    code, output = PLACE / name / "code", PLACE / name / "output"
-    until = time.monotonic() + float(seconds)
-    while not code.exists() and time.monotonic() < until:
-        time.sleep(0.05)
-    ended = int(code.read_text()) if code.exists() else None
-    said = output.read_bytes() if output.exists() else b""
-    print(json.dumps({"code": ended, "output": said[-TAIL:].decode(errors="replace")}))
+runs: dict[str, Run] = {}
+starting = threading.Lock()
+
+
+def start(name: str, environ: dict[str, str], script: str, arguments: list[str]) -> None:
+    with starting:
+        if name not in runs:  # otherwise the answer was lost, not the question
+            runs[name] = Run(environ, script, arguments)
+
+
+def result(name: str, seconds: float) -> dict[str, Any]:
+    return runs[name].result(seconds)
 
 
 def stop(name: str) -> None:
-    group = int((PLACE / name / "group").read_text())
-    try:
-        while True:  # until they are buried, too: then nothing of it can happen any more
-            os.killpg(group, signal.SIGKILL)
-            time.sleep(0.05)
-    except ProcessLookupError:
+    runs[name].stop()
+
+
+def sql(dsn: str, query: str) -> list[list[str]]:
+    import psycopg  # here, because the scripts' own test has no database
+
+    with psycopg.connect(dsn, autocommit=True, connect_timeout=10) as conn:
+        cursor = conn.execute(query.encode())
+        rows: list[list[str]] = []
+        while True:
+            answer = cursor.pgresult
+            assert answer is not None
+            for row in range(answer.ntuples):
+                values = (answer.get_value(row, column) for column in range(answer.nfields))
+                rows.append([(value or b"").decode() for value in values])
+            if not cursor.nextset():
+                return rows
+
+
+ACTIONS: dict[str, Callable[..., Any]] = {
+    "/start": start,
+    "/result": result,
+    "/stop": stop,
+    "/sql": sql,
+}
+
+
+class Handler(BaseHTTPRequestHandler):
+    protocol_version = "HTTP/1.1"
+
+    def do_POST(self) -> None:
+        asked = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+        try:
+            status, answer = 200, ACTIONS[self.path](**asked)
+        except Exception as error:
+            status, answer = 422, f"{type(error).__name__}: {error}"
+        body = json.dumps(answer).encode()
+        self.send_response(status)
+        self.send_header("Content-Type", "application/json")
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    def log_message(self, format: str, *args: object) -> None:
         pass
 
 
+def serve(port: int) -> None:
+    """Until SIGTERM. Port 0 is any free one; the one in use is printed."""
+    signal.signal(signal.SIGTERM, lambda *_: os._exit(0))
+    server = ThreadingHTTPServer(("", port), Handler)
+    print(server.server_port, flush=True)
+    server.serve_forever()
+
+
 if __name__ == "__main__":
-    match sys.argv[1:]:
-        case ["serve"]:
-            serve()
-        case ["start", name, environ, script, *arguments]:
-            start(name, environ, script, *arguments)
-        case ["result", name, seconds]:
-            result(name, seconds)
-        case ["stop", name]:
-            stop(name)
-        case _:
-            sys.exit(__doc__)
+    serve(int(sys.argv[1]))
