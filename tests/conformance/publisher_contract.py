@@ -99,10 +99,13 @@ class Target(ABC):
     def break_down(self) -> None:
         """From now on the target does not answer; the fixture repairs it."""
 
-    def ask_for_patience(self, seconds: int) -> bool:
-        """From now on it refuses everything, and asks to be left alone for so long (Retry-After).
-        False: it has no such answer."""
-        return False
+
+class PatientTarget(Target):
+    """One whose answer may be to come back later."""
+
+    @abstractmethod
+    def ask_for_patience(self, seconds: int) -> None:
+        """From now on it refuses everything, and asks to be left alone for so long."""
 
 
 def publish(target: Target, batch: Sequence[Claim]) -> Sequence[Outcome]:
@@ -271,14 +274,17 @@ class PublisherContract:
         assert all(result.text for result in failed)
         assert failed
 
-    def test_a_target_that_asks_for_patience_says_for_how_long(self, target: Target) -> None:
-        if not target.ask_for_patience(37):
-            pytest.skip("it has no such answer")
+    def test_nothing_is_published_after_close(self, target: Target) -> None:
+        target.publisher.close(timedelta(seconds=1))
+        assert not isinstance(publish_one(target, make_claim()), Acked)
+
+
+class PatienceContract:
+    """Also, of a kind that knows Retry-After or the like."""
+
+    def test_a_target_that_asks_for_patience_says_for_how_long(self, target: PatientTarget) -> None:
+        target.ask_for_patience(37)
         outcome = publish_one(target, make_claim())
         assert isinstance(outcome, Refused)
         assert 36 <= outcome.after <= 37
         assert outcome.error.kind in (ErrorClass.TRANSIENT, ErrorClass.DESTINATION)
-
-    def test_nothing_is_published_after_close(self, target: Target) -> None:
-        target.publisher.close(timedelta(seconds=1))
-        assert not isinstance(publish_one(target, make_claim()), Acked)

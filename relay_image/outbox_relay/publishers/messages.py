@@ -155,6 +155,17 @@ def raw_headers(claim: Claim) -> Headers:
     return headers
 
 
+OPTIONAL_ATTRIBUTES: Final = (
+    "subject",
+    "partitionkey",
+    "correlationid",
+    "causationid",
+    "idempotencykey",
+    "tenantid",
+    "aggregatetype",
+)
+
+
 class CloudEventHeaders:
     """Format CloudEvents 1.0, binary mode: the payload stays as it is."""
 
@@ -162,18 +173,7 @@ class CloudEventHeaders:
         self._always = ((f"{prefix}specversion", "1.0"), (f"{prefix}source", source))
         self._id, self._type, self._sequence = (f"{prefix}{n}" for n in ("id", "type", "sequence"))
         self._time, self._recorded = f"{prefix}time", f"{prefix}recordedtime"
-        self._optional = tuple(
-            (f"{prefix}{name}", attrgetter(field))
-            for name, field in (
-                ("subject", "aggregate_id"),
-                ("partitionkey", "routing_key"),
-                ("correlationid", "correlation_id"),
-                ("causationid", "causation_id"),
-                ("idempotencykey", "idempotency_key"),
-                ("tenantid", "tenant_id"),
-                ("aggregatetype", "aggregate_type"),
-            )
-        )
+        self._optional = tuple(f"{prefix}{name}" for name in OPTIONAL_ATTRIBUTES)
 
     def __call__(self, claim: Claim) -> Headers:
         headers = _applications(claim)
@@ -190,8 +190,17 @@ class CloudEventHeaders:
         else:
             headers.append((self._time, utc(claim.occurred_at)))
             headers.append((self._recorded, utc(claim.created_at)))
+        values = (
+            claim.aggregate_id,
+            claim.routing_key,
+            claim.correlation_id,
+            claim.causation_id,
+            claim.idempotency_key,
+            claim.tenant_id,
+            claim.aggregate_type,
+        )
         # An attribute of CloudEvents is absent or has at least one character.
-        headers += [(name, value) for name, get in self._optional if (value := get(claim))]
+        headers += [header for header in zip(self._optional, values, strict=True) if header[1]]
         return headers
 
 
