@@ -127,7 +127,12 @@ class Kafka(Server):
             secure = {
                 f"{prefix}.ssl.keystore.type": "PEM",
                 f"{prefix}.ssl.keystore.location": str(self.folder / "tls" / "server.pem"),
-                f"{prefix}.sasl.enabled.mechanisms": "PLAIN",
+                f"{prefix}.sasl.enabled.mechanisms": "PLAIN,OAUTHBEARER",
+                # Kafka's own validator for tests: it takes a token that nobody has signed, and
+                # checks that it has not expired.
+                f"{prefix}.oauthbearer.sasl.jaas.config": (
+                    "org.apache.kafka.common.security.oauthbearer.OAuthBearerLoginModule required;"
+                ),
                 f"{prefix}.plain.sasl.jaas.config": (
                     "org.apache.kafka.common.security.plain.PlainLoginModule required "
                     f'user_{self.secure.username}="{self.secure.password}";'

@@ -16,7 +16,8 @@ from pydantic import ValidationError
 from fixtures.api_server import definitions
 from fixtures.chart import merged
 from fixtures.cluster import MANAGER, Kube, Namespace
-from fixtures.field_edits import EDITS, Edit, leaves, values
+from fixtures.edits import Edit
+from fixtures.field_edits import EDITS, leaves, values
 from fixtures.made_replays import REGISTERED, around, child, ended, looked
 from fixtures.made_resources import outbox_relay, relay_body, replay_body
 from fixtures.made_seen import NOW, seen

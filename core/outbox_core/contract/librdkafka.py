@@ -1,8 +1,9 @@
 """
 Settings of librdkafka that `publisher.kafka.config` refuses, each with the reason.
 
-Read by `publishers.kafka_config`, and by the operator's resources, so that a resource with one of
-them is refused when it is applied: a secret in it would be stored before any relay could complain.
+Read by the relay's `publishers.kafka.config`, and by the operator's resources, so that a resource
+with one of them is refused when it is applied: a secret in it would be stored before any relay
+could complain.
 """
 
 from typing import Final
@@ -35,6 +36,8 @@ REFUSED: Final = {
     "sasl.mechanisms": "use sasl.mechanism under sasl",
     "sasl.username": IN_CLEAR,
     "sasl.password": IN_CLEAR,
+    "sasl.oauthbearer.config": "use sasl.token",
+    "sasl.oauthbearer.method": "use sasl.token",
     "sasl.oauthbearer.client.secret": IN_CLEAR,
     "ssl.key.password": IN_CLEAR,
     "ssl.key.pem": IN_CLEAR,

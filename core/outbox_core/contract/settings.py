@@ -1,20 +1,20 @@
 """
 Settings of a relay process: `relay.yaml`, each field with its default and the reason for it.
 
-What an OutboxRelay has too is in a base class here (`StoreTimeouts`, `KafkaProducer`,
-`SaslMechanism`, `PublisherUnion`, `Behaviour`); where the two differ, `outbox_operator.relay.spec`
-has its own. Parsing does no IO but reading that file; secrets are read when they are needed.
+The kinds of publisher are in `publishers`. What an OutboxRelay has too is in a base class here
+(`StoreTimeouts`, `Behaviour`); where the two differ, `outbox_operator.relay.spec` has its own.
+Parsing does no IO but reading that file; secrets are read when they are needed.
 """
 
 import socket
-from collections.abc import Mapping
 from datetime import timedelta
 from os import environ, getpid
 from pathlib import Path
-from typing import Annotated, Generic, Literal, Self, TypeVar
+from typing import Annotated, Literal
 
 from pydantic import Field, ValidationError, model_validator
 
+from outbox_core.contract.publishers.union import PublisherSettings, PublisherUnion
 from outbox_core.contract.values import Duration, SecretRef, Settings, format_duration
 from outbox_core.errors import SettingsError
 from outbox_core.model.retry import Override, Retry
@@ -41,89 +41,6 @@ class Subscription(Settings):
     """Patterns; `*` stands for any run of characters: `order.*`."""
     tenants: Annotated[tuple[str, ...], Field(min_length=1)] | None = None
     """Only these tenants' events. Default: every event, with or without a tenant."""
-
-
-class Tls(Settings):
-    ca_file: Path | None = None
-    """The CA that signed the broker's certificate. Default: the system's."""
-    cert_file: Path | None = None
-    """The relay's own certificate, if the broker asks for one (mutual TLS)."""
-    key_file: Path | None = None
-    """The private key of that certificate."""
-    key_password: SecretRef | None = None
-    """The key's password, if the key is encrypted."""
-
-
-class SaslMechanism(Settings):
-    mechanism: Literal["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"] = "SCRAM-SHA-512"
-    """The mechanism that the broker uses. PLAIN sends the password itself: use it only with TLS."""
-
-
-class Sasl(SaslMechanism):
-    username: SecretRef
-    """The user name that the relay logs in with."""
-    password: SecretRef
-    """Read again for every new producer, so that a changed password needs no restart."""
-
-
-class KafkaProducer(Settings):
-    bootstrap_servers: Annotated[str, Field(min_length=1)]
-    """`host:port`, several separated by commas."""
-    topic: Annotated[str, Field(min_length=1)] = "{event_type}"
-    """A template that may use {event_type}, {aggregate_type} and {tenant_id}."""
-    format: Literal["Raw", "CloudEvents"] = "Raw"
-    """Raw: the payload and the application's headers as they are, plus outbox-* headers.
-    CloudEvents: the payload as it is, the event's fields as ce_* headers (binary mode)."""
-    source: Annotated[str, Field(min_length=1)] = "/outbox"
-    """The CloudEvents source: which system the events come from."""
-    delivery_timeout: Annotated[Duration, Field(ge=ONE_SECOND)] = timedelta(seconds=30)
-    """How long the client tries to deliver one message; what it resends in that time is one
-    attempt. Must be shorter than the lease, or another relay could claim the event before a late
-    acknowledgement arrives."""
-    linger: Annotated[Duration, Field(le=timedelta(seconds=1))] = timedelta(milliseconds=0)
-    """How long the client waits for more messages while events trickle in. Large batches wait at
-    least 20 ms, because a request for each of their messages would cost more."""
-    compression: Literal["none", "gzip", "snappy", "lz4", "zstd"] = "none"
-    """None by default, because it costs CPU that the relay needs to drain a backlog. Use lz4 or
-    zstd if the network or the broker's disk is the bottleneck."""
-    max_message_bytes: Annotated[int, Field(ge=1000)] = 1_000_000
-    """Larger messages are refused before they are sent. Set it to the broker's own limit at
-    most."""
-
-
-class KafkaSettings(KafkaProducer):
-    tls: Tls | None = None
-    """If present, even if empty, the relay connects with TLS."""
-    sasl: Sasl | None = None
-    """If present, the relay logs in with a user name and a password."""
-    config: Mapping[str, str | int | bool] = Field(default_factory=dict)
-    """More settings of librdkafka, for what has no field here. Settings that the delivery guarantee
-    depends on (acks, idempotence, ordering of requests, timeouts) cannot be changed."""
-
-
-KafkaKind = TypeVar("KafkaKind", bound=KafkaProducer)
-
-
-class PublisherUnion(Settings, Generic[KafkaKind]):
-    """Exactly one kind of publisher: in `relay.yaml`, and with Secrets in an OutboxRelay."""
-
-    kafka: KafkaKind | None = None
-    """Apache Kafka, or a broker that speaks its protocol."""
-
-    @model_validator(mode="after")
-    def exactly_one(self) -> Self:
-        if self.kafka is None:
-            raise ValueError("name exactly one publisher: kafka")
-        return self
-
-    @property
-    def timeout(self) -> timedelta:
-        assert self.kafka is not None
-        return self.kafka.delivery_timeout
-
-
-class PublisherSettings(PublisherUnion[KafkaSettings]):
-    pass
 
 
 class RetryOverride(Settings):
@@ -245,13 +162,20 @@ class Behaviour(Settings):
     """What a process logs, and in which format."""
 
     @property
-    def publisher_timeout(self) -> timedelta:
-        """No publish call of a healthy publisher takes longer."""
+    def publisher_union(self) -> PublisherUnion:
+        """Which `publisher` is: its type differs between the two."""
         raise NotImplementedError
 
     @model_validator(mode="after")
+    def order_is_possible(self) -> "Behaviour":
+        publisher = self.publisher_union
+        if self.ordering == "Key" and not publisher.chosen.holds_order:
+            raise ValueError(no_order(publisher.kind, publisher.chosen.why_unordered))
+        return self
+
+    @model_validator(mode="after")
     def times_fit(self) -> "Behaviour":
-        timeout = self.publisher_timeout
+        timeout = self.publisher_union.timeout  # no publish call of a healthy one takes longer
         if self.lease <= timeout:
             raise ValueError(
                 f"lease ({format_duration(self.lease)}) must be longer than the publisher's "
@@ -267,7 +191,11 @@ class Behaviour(Settings):
 
     @property
     def drain(self) -> timedelta:
-        return self.drain_timeout or self.publisher_timeout + timedelta(seconds=5)
+        return self.drain_timeout or self.publisher_union.timeout + timedelta(seconds=5)
+
+
+def no_order(kind: str, why: str) -> str:
+    return f"ordering: Key is not possible with {kind}: {why}; use ordering: None"
 
 
 class RelaySettings(Behaviour):
@@ -289,8 +217,8 @@ class RelaySettings(Behaviour):
     id."""
 
     @property
-    def publisher_timeout(self) -> timedelta:
-        return self.publisher.timeout
+    def publisher_union(self) -> PublisherSettings:
+        return self.publisher
 
     @property
     def statement_timeout(self) -> timedelta:

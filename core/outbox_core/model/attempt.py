@@ -13,6 +13,10 @@ from outbox_core.model.lifecycle import Hold, State
 
 MAX_ERROR_CHARS = 500
 
+LONGEST_RETRY_AFTER_SECONDS = 3600.0
+"""What asks us to wait longer is tried again after this time anyway: the answer may be a mistake
+(a date in another year), and nobody would notice that a day of events waits for it."""
+
 
 class ErrorClass(StrEnum):
     EVENT = "event"
@@ -71,6 +75,8 @@ class Refused(NamedTuple):
     """It was tried and did not work, or nobody knows whether it worked."""
 
     error: Error
+    after: float = 0.0
+    """Seconds before which another try is of no use, where the refusal said so (Retry-After)."""
 
 
 class Unsent(NamedTuple):

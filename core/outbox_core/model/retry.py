@@ -10,7 +10,15 @@ from datetime import timedelta
 from fnmatch import fnmatchcase
 from functools import lru_cache
 
-from outbox_core.model.attempt import Error, ErrorClass, Outcome, Refused, Unsent, Verdict
+from outbox_core.model.attempt import (
+    LONGEST_RETRY_AFTER_SECONDS,
+    Error,
+    ErrorClass,
+    Outcome,
+    Refused,
+    Unsent,
+    Verdict,
+)
 from outbox_core.model.event import Claim
 from outbox_core.model.lifecycle import Hold, State
 
@@ -65,6 +73,10 @@ class Retry:
         spread = exact * (1.0 + self.jitter * (2.0 * chance - 1.0))
         return max(SHORTEST_DELAY_SECONDS, min(cap, spread))
 
+    def spread(self, after: float, chance: float) -> float:
+        """At least so long, up to a limit; and not all that wait for it at the same moment."""
+        return min(LONGEST_RETRY_AFTER_SECONDS, after) * (1.0 + self.jitter * chance)
+
     def is_too_old(self, claim: Claim) -> bool:
         return self.max_age is not None and claim.age > self.max_age
 
@@ -79,23 +91,25 @@ def judge(outcome: Outcome, claim: Claim, policy: Retry, chance: float) -> Verdi
     match outcome:
         case Refused(error) if error.kind is ErrorClass.EVENT:
             return _dead(claim, error)
-        case Refused(error) if error.kind is ErrorClass.OUTAGE:
+        case Refused(error, after) if error.kind is ErrorClass.OUTAGE:
             # Never DEAD, for an outage of any length. Back off by all attempts, since none counts.
             delay = policy.delay(claim.event_type, claim.attempts, chance)
-            return _again(claim, error, delay, refund=True)
-        case Refused(error) if error.kind is ErrorClass.DESTINATION:
-            return _again(claim, error, _while_parked(claim, policy, chance), refund=True)
+            return _again(claim, error, max(delay, policy.spread(after, chance)), refund=True)
+        case Refused(error, after) if error.kind is ErrorClass.DESTINATION:
+            delay = _while_parked(claim, policy, chance)
+            return _again(claim, error, max(delay, policy.spread(after, chance)), refund=True)
         case Refused(error) if policy.is_too_old(claim):
             return _dead(claim, Error.of(ErrorClass.EXPIRED, error.code, f"maxAge: {error.text}"))
         case Refused(error) if claim.spent >= policy.limit(claim):
             return _dead(claim, error)
-        case Refused(error):
-            return _again(claim, error, policy.delay(claim.event_type, claim.spent, chance))
+        case Refused(error, after):
+            delay = policy.delay(claim.event_type, claim.spent, chance)
+            return _again(claim, error, max(delay, policy.spread(after, chance)))
         case Unsent(after=after) if after > 0:
-            # Not all at the same moment, and later each time: otherwise a long line of them would
-            # be claimed again and again only to be given back.
-            spread = after * (1.0 + policy.jitter * chance)
-            return give_back(claim, max(spread, _while_parked(claim, policy, chance)))
+            # Later each time: otherwise a long line of them would be claimed again and again only
+            # to be given back.
+            delay = _while_parked(claim, policy, chance)
+            return give_back(claim, max(delay, policy.spread(after, chance)))
         case Unsent():
             return give_back(claim)
     raise AssertionError(f"an acknowledged event needs no verdict: {outcome!r}")

@@ -5,7 +5,7 @@ Called by the children of each kind. Fit for the pod-security level `restricted`
 resource asks for something else.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from outbox_core.contract.settings import Http
 from outbox_core.contract.values import Settings
@@ -98,14 +98,16 @@ def placement(pod: PodSettings) -> Manifest:
     return made
 
 
-def secret_volumes(files: Mapping[str, SecretKeyRef]) -> list[Manifest]:
-    if not files:
-        return []
-    sources = [
+def from_secrets(files: Mapping[str, SecretKeyRef]) -> list[Manifest]:
+    """Sources of the volume of secrets."""
+    return [
         {"secret": {"name": ref.name, "items": [secret_item(file, ref)]}}
         for file, ref in files.items()
     ]
-    return [{"name": "secrets", "projected": {"sources": sources}}]
+
+
+def secret_volumes(sources: Sequence[Manifest]) -> list[Manifest]:
+    return [{"name": "secrets", "projected": {"sources": list(sources)}}] if sources else []
 
 
 def secret_item(file: str, ref: SecretKeyRef) -> Manifest:
@@ -113,8 +115,8 @@ def secret_item(file: str, ref: SecretKeyRef) -> Manifest:
     return {"key": ref.key, "path": file, **mode}
 
 
-def secret_mounts(files: Mapping[str, SecretKeyRef]) -> list[Manifest]:
-    return [{"name": "secrets", "mountPath": SECRETS_PATH, "readOnly": True}] if files else []
+def secret_mounts(sources: Sequence[Manifest]) -> list[Manifest]:
+    return [{"name": "secrets", "mountPath": SECRETS_PATH, "readOnly": True}] if sources else []
 
 
 def more_volumes(pod: PodSettings) -> list[Manifest]:

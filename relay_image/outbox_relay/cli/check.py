@@ -31,7 +31,7 @@ RETRY_PAUSE_SECONDS = 1.0
 def check(ctx: click.Context, source: Source, wait: timedelta, output: str) -> None:
     """Show what is right and wrong between the database and the broker.
 
-    With --config the broker and its topics are checked too. Exit code 1 where something would
+    With --config the broker and its destinations are checked too. Exit code 1 where something would
     stop delivery (fail); a warning does not.
     """
     deadline = time.monotonic() + wait.total_seconds()
@@ -68,17 +68,20 @@ def run_checks(source: Source) -> list[Finding]:
 
 def check_broker(settings: RelaySettings, kinds: Sequence[EventKind]) -> list[Finding]:
     # Here and not above: nothing but this needs the broker's client.
-    from outbox_relay.publishers.kafka_check import check_kafka
-    from outbox_relay.publishers.kafka_messages import topics_for
+    from outbox_relay.publishers.registry import make_publisher
 
-    kafka = settings.publisher.kafka
-    assert kafka is not None
+    name = settings.publisher.kind
     try:
-        topics = topics_for(kafka, (k._asdict() for k in subscribed(settings, kinds)))
-        found = check_kafka(kafka, sorted(topics))
-        return [Finding(level, "kafka", text) for level, text in found]
+        publisher = make_publisher(settings)
     except OutboxError as error:
-        return [Finding("fail", "kafka", str(error))]
+        return [Finding("fail", name, str(error))]
+    try:
+        found = publisher.check([kind._asdict() for kind in subscribed(settings, kinds)])
+        return [Finding(level, name, text, cure) for level, text, cure in found]
+    except OutboxError as error:
+        return [Finding("fail", name, str(error))]
+    finally:
+        publisher.close(timedelta(0))
 
 
 def subscribed(settings: RelaySettings, kinds: Sequence[EventKind]) -> list[EventKind]:

@@ -1,1 +1,1 @@
-"""Brokers: one file each behind `protocol.Publisher`; `registry` is the only switch."""
+"""Brokers: a package each behind `protocol.Publisher`; `registry` is the only switch."""

@@ -10,7 +10,7 @@ calls `blame` if it answers.
 import logging
 from collections.abc import Callable, Collection, Mapping, Sequence
 
-from outbox_core.model.attempt import Acked, Error, ErrorClass, Outcome, Refused, Unsent
+from outbox_core.model.attempt import Acked, ErrorClass, Outcome, Refused, Unsent
 from outbox_core.model.event import Claim
 from outbox_relay.publishers.parking import Parked, Parking, Trial, Wait
 
@@ -89,11 +89,11 @@ class Destinations:
                 self._parking.undecided(name)  # if it still is, such as after an exception
 
     def blame(self, batch: Sequence[Claim], outcomes: Sequence[Outcome]) -> Sequence[Outcome]:
-        failed: dict[str, Error] = {}
+        failed: dict[str, Refused] = {}
         for claim, outcome in zip(batch, outcomes, strict=True):
-            name, error = self._name_of(claim), _outage(outcome)
-            if name is not None and error is not None:
-                failed.setdefault(name, error)
+            name, outage = self._name_of(claim), _outage(outcome)
+            if name is not None and outage is not None:
+                _remember(failed, name, outage)
         return self._park(failed, batch, outcomes)
 
     def parked(self) -> Sequence[Parked]:
@@ -117,7 +117,7 @@ class Destinations:
         if not self._parking and all(outcome.__class__ is Acked for outcome in outcomes):
             return outcomes
         answered: set[str] = set()
-        failed: dict[str, Error] = {}
+        failed: dict[str, Refused] = {}
         any_acked = False
         for claim, outcome in zip(batch, outcomes, strict=True):
             name = self._name_of(claim)
@@ -128,27 +128,27 @@ class Destinations:
                     any_acked = True
                     answered.add(name)
                 case Refused(error) if error.kind in (ErrorClass.OUTAGE, ErrorClass.DESTINATION):
-                    failed.setdefault(name, error)
+                    _remember(failed, name, outcome)
                 case Refused(error) if error.kind is ErrorClass.TRANSIENT:
                     answered.add(name)  # with a refusal, but it answered
         if self._parking:
             for name in answered:
                 self._welcome_back(name)
         sick = {
-            name: error
-            for name, error in failed.items()
-            if name not in answered and (any_acked or error.kind is ErrorClass.DESTINATION)
+            name: refused
+            for name, refused in failed.items()
+            if name not in answered and (any_acked or refused.error.kind is ErrorClass.DESTINATION)
         }
         return self._park(sick, batch, outcomes)
 
     def _park(
-        self, sick: Mapping[str, Error], batch: Sequence[Claim], outcomes: Sequence[Outcome]
+        self, sick: Mapping[str, Refused], batch: Sequence[Claim], outcomes: Sequence[Outcome]
     ) -> Sequence[Outcome]:
         """These are at fault, not the broker."""
         if not sick:
             return outcomes
-        for name, error in sick.items():
-            if self._parking.sick(name, f"{error.code}: {error.text}"):
+        for name, (error, after) in sick.items():
+            if self._parking.sick(name, f"{error.code}: {error.text}", after):
                 log.warning(
                     "%s takes nothing now: its events wait, and it costs them no attempts; "
                     "others go on: %s",
@@ -161,7 +161,7 @@ class Destinations:
                     },
                 )
         return [
-            Refused(outage._replace(kind=ErrorClass.DESTINATION))
+            outage._replace(error=outage.error._replace(kind=ErrorClass.DESTINATION))
             if (outage := _outage(outcome)) and self._name_of(claim) in sick
             else outcome
             for claim, outcome in zip(batch, outcomes, strict=True)
@@ -177,7 +177,13 @@ class Destinations:
             )
 
 
-def _outage(outcome: Outcome) -> Error | None:
+def _outage(outcome: Outcome) -> Refused | None:
     if isinstance(outcome, Refused) and outcome.error.kind is ErrorClass.OUTAGE:
-        return outcome.error
+        return outcome
     return None
+
+
+def _remember(failed: dict[str, Refused], name: str, refused: Refused) -> None:
+    """The first of a destination, unless a later one asks for more patience."""
+    if name not in failed or refused.after > failed[name].after:
+        failed[name] = refused

@@ -13,6 +13,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from outbox_core.model.attempt import LONGEST_RETRY_AFTER_SECONDS
+
 FORGET_AFTER_SECONDS = 600.0
 """Its pause is over and nobody has tried it for so long: nothing is waiting for it any more."""
 
@@ -101,21 +103,23 @@ class Parking:
             sick.turned_away_until = start + count / RETURNS_PER_SECOND
             return min(LONGEST_ABSENCE_SECONDS, start - now)
 
-    def sick(self, name: str, why: str) -> bool:
-        """It took nothing. True if it was not parked yet."""
+    def sick(self, name: str, why: str, after: float = 0.0) -> bool:
+        """It took nothing, and perhaps said for how many seconds. True if it was not parked yet."""
         with self._lock:
             now = self._clock()
+            not_before = now + min(LONGEST_RETRY_AFTER_SECONDS, after)
             known = self._sick.get(name)
             if known is None:
                 self._forget(now)
                 pause = self._shortest
-                self._sick[name] = _Sick(now, why, pause, now + pause)
+                self._sick[name] = _Sick(now, why, pause, max(now + pause, not_before))
                 return True
             known.why = why
             if known.tried:  # if not, it is the end of a call that began before it was parked
                 known.pause = min(self._longest, 2 * known.pause)
                 known.until = now + known.pause
                 known.trying = known.tried = False
+            known.until = max(known.until, not_before)
             return False
 
     def well(self, name: str) -> Parked | None:

@@ -6,18 +6,35 @@ per event, and `model.retry` judges. It promises no order; where a relay needs o
 arranges it (`model.ordering`), helped by `route`.
 """
 
-from collections.abc import Hashable, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from datetime import timedelta
-from typing import Protocol
+from typing import Literal, NamedTuple, Protocol
 
 from outbox_core.model.attempt import Outcome
 from outbox_core.model.event import Claim
 from outbox_relay.publishers.parking import Parked
 
+Sample = Mapping[str, str | None]
+"""Of a kind of event that was seen lately: its event_type, aggregate_type and tenant_id."""
+
+
+Level = Literal["ok", "warn", "fail"]
+
+
+class CheckResult(NamedTuple):
+    """One thing that is right or wrong, for people."""
+
+    level: Level
+    """fail: events would not arrive."""
+    text: str
+    cure: str = ""
+    """What to do about it, where the text alone does not show that."""
+
 
 class Publisher(Protocol):
     """One broker. One call is one attempt per event; retries are the relay's business.
-    Safe to call from several threads."""
+    Safe to call from several threads. To make one connects to nothing: that the broker is away
+    must not keep a relay from starting, or `check` from reporting it."""
 
     def publish(self, batch: Sequence[Claim]) -> Sequence[Outcome]:
         """One outcome per event, in order: a poisoned event never fails its neighbours."""
@@ -35,6 +52,11 @@ class Publisher(Protocol):
 
     def probe(self) -> None:
         """Return if the broker answers; raise PublisherError with the reason if it does not."""
+
+    def check(self, samples: Sequence[Sample]) -> Sequence[CheckResult]:
+        """What is right and wrong about the broker, and about the destinations of events such as
+        these, without publishing or creating anything. For `outbox-relay check`; a broker that does
+        not answer is a result, too."""
 
     def close(self, timeout: timedelta) -> None:
         """Let go of what is in flight after at most this long."""

@@ -1,22 +1,41 @@
-"""Which publisher the settings ask for: the only place that knows them all."""
+"""
+Which publisher the settings ask for: the only place that knows them all.
 
+They are the fields of `PublisherSettings`. Each has a package of its name beside this module, of
+which two functions are used here, `make` and `validate`. It is imported when it is needed, so that
+a process loads the client of its own broker only.
+"""
+
+from importlib import import_module
+from typing import Any, Protocol, cast
+
+from outbox_core.contract.publishers.union import PublisherSettings
 from outbox_core.contract.settings import RelaySettings
 from outbox_relay.publishers.protocol import Publisher
 
 
+class Kind(Protocol):
+    """A package beside this module; `settings` are those of its own field."""
+
+    def make(self, settings: Any, in_order: bool) -> Publisher:
+        """Connects to nothing. Raises SettingsError for what `validate` refuses, and for a secret
+        that cannot be read."""
+
+    def validate(self, settings: Any) -> None:
+        """Raise SettingsError for what the models cannot see, such as a template; reads nothing,
+        connects to nothing."""
+
+
 def check_publisher(settings: RelaySettings) -> None:
     """Raise SettingsError for what the publisher would refuse; without connecting to anything."""
-    assert settings.publisher.kafka is not None  # validated: exactly one
-    from outbox_relay.publishers.kafka_config import check_extras
-    from outbox_relay.publishers.kafka_messages import parse_template
-
-    parse_template(settings.publisher.kafka.topic)
-    check_extras(settings.publisher.kafka)
+    kind_of(settings.publisher.kind).validate(settings.publisher.chosen)
 
 
 def make_publisher(settings: RelaySettings) -> Publisher:
-    assert settings.publisher.kafka is not None  # validated: exactly one
-    # Imported here, so that a process loads the client of its own broker only.
-    from outbox_relay.publishers.kafka import KafkaPublisher
+    in_order = settings.ordering == "Key"
+    return kind_of(settings.publisher.kind).make(settings.publisher.chosen, in_order)
 
-    return KafkaPublisher(settings.publisher.kafka, in_order=settings.ordering == "Key")
+
+def kind_of(name: str) -> Kind:
+    assert name in PublisherSettings.kinds()
+    return cast(Kind, import_module(f"outbox_relay.publishers.{name}"))

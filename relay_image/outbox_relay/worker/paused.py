@@ -13,6 +13,7 @@ from datetime import timedelta
 from outbox_core.model.attempt import Outcome, Unsent
 from outbox_core.model.event import Claim
 from outbox_relay.publishers.parking import Parked
+from outbox_relay.publishers.protocol import CheckResult, Sample
 from outbox_relay.worker.context import Context
 from outbox_relay.worker.reporting import Reporter
 
@@ -39,6 +40,9 @@ class PausedPublisher:
 
     def probe(self) -> None:
         pass
+
+    def check(self, samples: Sequence[Sample]) -> Sequence[CheckResult]:
+        return ()
 
     def close(self, timeout: timedelta) -> None:
         pass

@@ -104,6 +104,24 @@ def test_what_the_broker_says_of_a_destination_needs_no_other_witness(cluster: C
     assert cluster.parked() == ["sick"]
 
 
+def test_a_destination_is_parked_for_as_long_as_it_asked(cluster: Cluster) -> None:
+    cluster.answers["sick"] = SICK._replace(after=40.0)
+    (refused,) = cluster.publish("sick")
+    assert refused == SICK._replace(after=40.0)
+    cluster.now += 10.0
+    assert cluster.publish("sick") == [Unsent("its destination takes nothing now", 30.0)]
+
+
+def test_the_longest_patience_that_a_destination_asks_for_counts(cluster: Cluster) -> None:
+    answers = [TIMEOUT, TIMEOUT._replace(after=40.0), TIMEOUT, ACKED]
+    cluster.destinations._send = lambda batch, patience: answers
+    outcomes = cluster.publish("sick", "sick", "sick", "well")
+    assert kinds(outcomes[:3]) == [ErrorClass.DESTINATION] * 3
+    assert [o.after for o in outcomes[:3] if isinstance(o, Refused)] == [0.0, 40.0, 0.0]
+    cluster.now += 10.0
+    assert cluster.publish("sick")[0] == Unsent("its destination takes nothing now", 30.0)
+
+
 @pytest.mark.parametrize("answer", [UNKNOWN, TOO_LARGE])
 def test_what_is_refused_is_not_parked(cluster: Cluster, answer: Refused) -> None:
     cluster.answers["refusing"] = answer

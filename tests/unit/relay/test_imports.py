@@ -1,5 +1,6 @@
 """Each program starts with its own dependencies alone: an image holds no other's."""
 
+import pkgutil
 import re
 import subprocess
 import sys
@@ -7,6 +8,10 @@ import tomllib
 from pathlib import Path
 
 import pytest
+
+from outbox_core.contract.publishers.union import PublisherSettings
+from outbox_relay import publishers
+from outbox_relay.publishers import registry
 
 PROJECT = tomllib.loads((Path(__file__).parents[3] / "pyproject.toml").read_text())["project"]
 MODULES = {"pyyaml": "yaml"}
@@ -38,8 +43,20 @@ def modules(requirements: list[str]) -> set[str]:
 
 
 BASE = modules(PROJECT["dependencies"])
-EXTRAS = {name: modules(list_) for name, list_ in PROJECT["optional-dependencies"].items()}
+OURS = re.compile(rf"{PROJECT['name']}\[(.+)\]")
+
+
+def required(extra: str) -> list[str]:
+    """With what the extras that it names require."""
+    listed: list[str] = PROJECT["optional-dependencies"][extra]
+    named = [name for r in listed if (ours := OURS.fullmatch(r)) for name in ours[1].split(",")]
+    plain = [r for r in listed if not OURS.fullmatch(r)]
+    return plain + [r for name in named for r in required(name)]
+
+
+EXTRAS = {name: modules(required(name)) for name in PROJECT["optional-dependencies"]}
 PROGRAMS = ("relay", "operator", "spark")
+KINDS = PublisherSettings.kinds()
 EVERYTHING = set().union(BASE, *(EXTRAS[program] for program in PROGRAMS))
 
 
@@ -86,6 +103,31 @@ def test_a_program_starts_without_what_only_the_others_need(
 
 def test_the_contract_needs_what_all_programs_have() -> None:
     run = import_without(EVERYTHING - BASE, "outbox_core.contract")
+    assert run.returncode == 0, run.stderr
+
+
+def test_every_publisher_has_its_package_and_what_it_needs_comes_with_the_relay() -> None:
+    packages = {found.name for found in pkgutil.iter_modules(publishers.__path__) if found.ispkg}
+    assert packages == set(KINDS)
+    for kind in KINDS:
+        offered = registry.kind_of(kind)
+        assert callable(offered.make)
+        assert callable(offered.validate)
+        assert EXTRAS.get(kind, set()) <= EXTRAS["relay"]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_publisher_needs_no_other_ones_client(kind: str) -> None:
+    others = set().union(*(EXTRAS.get(other, set()) for other in KINDS if other != kind))
+    run = import_without(others - EXTRAS.get(kind, set()), f"outbox_relay.publishers.{kind}")
+    assert run.returncode == 0, run.stderr
+
+
+def test_the_relay_starts_without_the_client_of_any_publisher() -> None:
+    clients = set().union(*(EXTRAS.get(kind, set()) for kind in KINDS))
+    modules = ["registry", "protocol", "destinations", "messages"]
+    names = [f"outbox_relay.publishers.{module}" for module in modules]
+    run = import_without(clients, "outbox_relay.cli", "outbox_relay.worker", *names)
     assert run.returncode == 0, run.stderr
 
 

@@ -6,18 +6,19 @@ import pytest
 from confluent_kafka import KafkaError
 
 from outbox_core.contract.librdkafka import REFUSED
-from outbox_core.contract.settings import KafkaSettings, Sasl, Tls
+from outbox_core.contract.publishers.common import Tls
+from outbox_core.contract.publishers.kafka import KafkaSettings, Sasl
 from outbox_core.contract.values import SecretRef
 from outbox_core.errors import SettingsError
 from outbox_core.model.attempt import ErrorClass
-from outbox_relay.publishers.kafka import KafkaPublisher
-from outbox_relay.publishers.kafka_config import (
+from outbox_relay.publishers.kafka.config import (
     Credentials,
     Trouble,
     client_config,
     producer_config,
 )
-from outbox_relay.publishers.kafka_errors import error_of, kind_of
+from outbox_relay.publishers.kafka.errors import error_of, kind_of
+from outbox_relay.publishers.kafka.publisher import KafkaPublisher
 
 
 @pytest.mark.parametrize(

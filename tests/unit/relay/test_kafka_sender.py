@@ -5,11 +5,14 @@ from typing import Any, cast
 import pytest
 from confluent_kafka import KafkaError, Message
 
+from outbox_core.contract.publishers.kafka import KafkaSettings
 from outbox_core.model.attempt import Acked, ErrorClass, Outcome, Refused
-from outbox_relay.publishers import kafka_sender
-from outbox_relay.publishers.kafka_config import Credentials
-from outbox_relay.publishers.kafka_messages import TopicTemplate, raw_headers
-from outbox_relay.publishers.kafka_sender import Messages, Sender
+from outbox_relay.publishers.kafka import sender as kafka_sender
+from outbox_relay.publishers.kafka.config import Credentials
+from outbox_relay.publishers.kafka.messages import messages_for
+from outbox_relay.publishers.kafka.sender import Sender
+
+MESSAGES = messages_for(KafkaSettings(bootstrap_servers="x:1", topic="orders"))
 
 
 class Report:
@@ -30,7 +33,7 @@ class Report:
 
 def outcome_of(error: KafkaError | None, offset: int | None) -> Outcome | None:
     config: dict[str, Any] = {"bootstrap.servers": "127.0.0.1:1"}
-    sender = Sender(config, Credentials(()), Messages(TopicTemplate("orders"), raw_headers), False)
+    sender = Sender(config, Credentials(()), MESSAGES, False)
     sender._make_room_for(1)
     sender._callbacks[0](error, cast(Message, Report(offset)))
     return sender._reports[0]
@@ -64,7 +67,7 @@ def test_a_route_is_not_proven_for_ever_where_no_other_comes_up(
 ) -> None:
     """Brokers forget a producer that was silent: its first event goes ahead again."""
     config: dict[str, Any] = {"bootstrap.servers": "127.0.0.1:1"}
-    sender = Sender(config, Credentials(()), Messages(TopicTemplate("orders"), raw_headers), False)
+    sender = Sender(config, Credentials(()), MESSAGES, False)
     route = ("orders", "k")
     sender.prove([route])
     assert route in sender.proven

@@ -2,6 +2,7 @@
 
 import pytest
 
+from outbox_core.model.attempt import LONGEST_RETRY_AFTER_SECONDS
 from outbox_relay.publishers.parking import (
     FORGET_AFTER_SECONDS,
     LONGEST_ABSENCE_SECONDS,
@@ -112,6 +113,33 @@ def test_a_trial_whose_blame_comes_later_counts_as_one(parking: Parking, clock: 
     parking.undecided("orders")
     parking.sick("orders", "and the broker answers")
     assert parking.turn_away("orders", 0) == 1.0
+
+
+def test_who_asks_for_patience_is_left_alone_for_so_long(parking: Parking, clock: Clock) -> None:
+    parking.sick("orders", "429", after=40.0)
+    clock.now += 39.0
+    assert parking.admit("orders") == Wait()
+    assert parking.turn_away("orders", 1) == 1.0
+    clock.now += 1.0
+    assert parking.admit("orders") == Trial(patience=2.0)  # by the pause, which was short
+    parking.sick("orders", "429", after=0.25)
+    clock.now += 0.5
+    assert parking.admit("orders") == Wait()  # the pause grows as ever
+    clock.now += 0.5
+    assert isinstance(parking.admit("orders"), Trial)
+
+
+def test_patience_that_is_asked_for_late_counts_too(parking: Parking, clock: Clock) -> None:
+    parking.sick("orders", "no answer")
+    parking.sick("orders", "429, said another worker's call", after=40.0)
+    clock.now += 39.0
+    assert parking.admit("orders") == Wait()
+
+
+def test_nobody_is_parked_for_longer_than_an_hour(parking: Parking, clock: Clock) -> None:
+    parking.sick("orders", "429", after=10.0**9)
+    clock.now += LONGEST_RETRY_AFTER_SECONDS
+    assert isinstance(parking.admit("orders"), Trial)
 
 
 def test_nothing_is_undecided_about_who_is_well(parking: Parking) -> None:

@@ -5,7 +5,14 @@ from typing import Any
 
 import pytest
 
-from outbox_core.model.attempt import Error, ErrorClass, Refused, Unsent, without_secrets
+from outbox_core.model.attempt import (
+    LONGEST_RETRY_AFTER_SECONDS,
+    Error,
+    ErrorClass,
+    Refused,
+    Unsent,
+    without_secrets,
+)
 from outbox_core.model.event import Claim
 from outbox_core.model.lifecycle import Hold, State
 from outbox_core.model.retry import Override, Retry, judge, judge_crash
@@ -106,6 +113,27 @@ def test_what_is_parked_comes_back_later_each_time_and_not_before_its_destinatio
         assert (verdict.state, verdict.hold, verdict.refund, verdict.error) == (
             State.PENDING, Hold.TIME, True, None,
         )  # fmt: skip
+
+
+@pytest.mark.parametrize("kind", [ErrorClass.TRANSIENT, ErrorClass.OUTAGE, ErrorClass.DESTINATION])
+def test_who_asks_for_patience_is_not_tried_before(kind: ErrorClass) -> None:
+    policy = Retry(jitter=0.2)
+
+    def delay(after: float, chance: float = 0.0, attempts: int = 1) -> float:
+        asked = refused(kind)._replace(after=after)
+        return judge(asked, claim(attempts=attempts), policy, chance).delay
+
+    assert delay(30.0) == 30.0
+    assert 30.0 < delay(30.0, chance=0.9) <= 36.0  # those who wait do not all come at once
+    assert delay(0.5, attempts=4) == judge(refused(kind), claim(attempts=4), policy, 0.0).delay
+    assert delay(10.0**9) == LONGEST_RETRY_AFTER_SECONDS
+
+
+def test_patience_does_not_bring_back_what_is_dead() -> None:
+    asked = refused(ErrorClass.EVENT)._replace(after=30.0)
+    assert judge(asked, claim(), Retry(), 0.5).state is State.DEAD
+    spent = refused()._replace(after=30.0)
+    assert judge(spent, claim(attempts=10), Retry(), 0.5).state is State.DEAD
 
 
 def test_ek_19_what_was_brought_back_is_as_old_as_that() -> None:

@@ -198,11 +198,22 @@ def test_a_file_that_is_not_text_is_named(tmp_path: Path) -> None:
         ({"retry": {"jitter": float("nan")}}, "retry.jitter: Input should be"),
         ({"retry": {"overrides": [{}]}}, "retry.overrides.0.eventType: Field required"),
         (
-            {"publisher": {"nats": {}}},
-            "publisher.nats: unknown field: remove it or correct its name",
+            {"publisher": {"pigeon": {}}},
+            "publisher.pigeon: unknown field: remove it or correct its name",
         ),
-        ({"publisher": kafka(format="Avro")}, "publisher.kafka.format: Input should be 'Raw' or"),
-        ({"publisher": kafka(sasl={})}, "publisher.kafka.sasl.password: Field required"),
+        ({"publisher": kafka(format="Avro")}, "publisher.kafka.format: Input should be 'Raw', "),
+        (
+            {"publisher": kafka(sasl={})},
+            "publisher.kafka.sasl: SCRAM-SHA-512 needs username and password, and no token",
+        ),
+        (
+            {"publisher": kafka(sasl={"mechanism": "PLAIN", "token": {"env": "T"}})},
+            "publisher.kafka.sasl: PLAIN needs username and password, and no token",
+        ),
+        (
+            {"publisher": kafka(sasl={"mechanism": "OAUTHBEARER", "username": {"env": "U"}})},
+            "publisher.kafka.sasl: OAUTHBEARER needs token, and neither username nor password",
+        ),
         ({"publisher": kafka(topic="")}, "publisher.kafka.topic: String should have at least 1"),
     ],
 )

@@ -107,7 +107,8 @@ def test_the_config_is_one_that_the_relay_reads() -> None:
     kafka = settings.publisher.kafka
     assert kafka is not None
     assert kafka.sasl is not None
-    assert str(kafka.sasl.password.file) == "/etc/outbox/secrets/kafka-password"
+    assert kafka.sasl.password is not None
+    assert str(kafka.sasl.password.file) == "/etc/outbox/secrets/kafka-sasl-password"
 
 
 def test_secrets_are_mounted_as_files_where_the_broker_wants_some() -> None:
@@ -116,6 +117,27 @@ def test_secrets_are_mounted_as_files_where_the_broker_wants_some() -> None:
     (volume,) = [v for v in spec["volumes"] if v["name"] == "secrets"]
     assert {s["secret"]["name"] for s in volume["projected"]["sources"]} == {"kafka"}
     assert any(m["name"] == "secrets" for m in spec["containers"][0]["volumeMounts"])
+
+
+def test_a_token_of_the_pods_own_is_projected_beside_them() -> None:
+    token = {"audience": "kafka", "expiration": "30m"}
+    sasl = {"mechanism": "OAUTHBEARER", "serviceAccountToken": token}
+    relay = outbox_relay(publisher={"kafka": {**KAFKA, "sasl": sasl}})
+    spec = pod_of(child(relay, "Deployment"))["spec"]
+    (volume,) = [v for v in spec["volumes"] if v["name"] == "secrets"]
+    (source,) = volume["projected"]["sources"]
+    file = "kafka-sasl-service-account-token"
+    assert source == {
+        "serviceAccountToken": {"path": file, "audience": "kafka", "expirationSeconds": 1800}
+    }
+    assert spec["automountServiceAccountToken"] is False  # that one is for the API server
+    settings = RelaySettings.model_validate(
+        yaml.safe_load(child(relay, "ConfigMap")["data"]["relay.yaml"])
+    )
+    assert settings.publisher.kafka is not None
+    assert settings.publisher.kafka.sasl is not None
+    assert settings.publisher.kafka.sasl.token is not None
+    assert str(settings.publisher.kafka.sasl.token.file) == f"/etc/outbox/secrets/{file}"
 
 
 def config_of(template: Manifest) -> str:

@@ -77,6 +77,8 @@ def test_secrets_are_files_that_the_pod_must_have() -> None:
     assert read.tls is not None
     assert read.sasl is not None
     assert read.tls.key_password is not None
+    assert read.sasl.username is not None
+    assert read.sasl.password is not None
     assert read.sasl.mechanism == "SCRAM-SHA-256"
     named = {
         read.tls.ca_file: TLS["caSecretRef"],

@@ -79,6 +79,10 @@ def test_a_resource_of_another_kind_is_refused() -> None:
             "spec.publisher.kafka.tls: certSecretRef and keySecretRef go together",
         ),
         (
+            {"publisher": {"kafka": {**KAFKA, "sasl": {"mechanism": "OAUTHBEARER"}}}},
+            "spec.publisher.kafka.sasl: OAUTHBEARER needs tokenSecretRef or serviceAccountToken",
+        ),
+        (
             {"publisher": {"kafka": {**KAFKA, "config": {"client.rack": 1}}}},
             "spec.publisher.kafka.config.client.rack: Input should be a valid string",
         ),

@@ -8,13 +8,14 @@ Fit for the pod-security level `restricted`, unless the resource asks for someth
 from typing import Any
 
 from outbox_operator.relay.spec.resource import OutboxRelay
-from outbox_operator.relay.spec.settings import secret_files
+from outbox_operator.relay.spec.settings import secret_files, token_files
 from outbox_operator.settings import OperatorSettings
 from outbox_operator.shared.names import OWNER, Manifest, labels, service_account_of
 from outbox_operator.shared.pod_parts import (
     container_security,
     environment,
     from_pod,
+    from_secrets,
     more_mounts,
     more_volumes,
     placement,
@@ -46,7 +47,7 @@ def container(
         "resources": resources(relay),
         "volumeMounts": [
             {"name": CONFIG_VOLUME, "mountPath": CONFIG_PATH, "readOnly": True},
-            *secret_mounts(secret_files(relay)),
+            *secret_mounts(secret_sources(relay)),
             {"name": "tmp", "mountPath": "/tmp"},  # noqa: S108 - the pod's own
             *more_mounts(pod),
         ],
@@ -104,4 +105,18 @@ def volumes(relay: OutboxRelay, config: str) -> list[Manifest]:
         {"name": CONFIG_VOLUME, "configMap": {"name": config}},
         {"name": "tmp", "emptyDir": {"sizeLimit": "16Mi"}},
     ]
-    return [*found, *secret_volumes(secret_files(relay)), *more_volumes(relay.spec.pod)]
+    return [*found, *secret_volumes(secret_sources(relay)), *more_volumes(relay.spec.pod)]
+
+
+def secret_sources(relay: OutboxRelay) -> list[Manifest]:
+    tokens = [
+        {
+            "serviceAccountToken": {
+                "path": file,
+                "audience": token.audience,
+                "expirationSeconds": int(token.expiration.total_seconds()),
+            }
+        }
+        for file, token in token_files(relay).items()
+    ]
+    return [*from_secrets(secret_files(relay)), *tokens]

@@ -5,7 +5,6 @@ Read by all of the operator. How a relay works is the contract's (`Behaviour`), 
 and bounds; here is what Kubernetes adds. `settings` makes relay.yaml of it, `crd` the schema.
 """
 
-from datetime import timedelta
 from typing import Annotated, Literal
 
 from pydantic import Field, model_validator
@@ -15,7 +14,7 @@ from outbox_core.contract.settings import Behaviour
 from outbox_core.contract.values import Settings, Time
 from outbox_operator.relay.spec.autoscaling import MOST_REPLICAS, Autoscaling
 from outbox_operator.relay.spec.pod import RelayPod
-from outbox_operator.relay.spec.publisher import Publisher
+from outbox_operator.relay.spec.publishers.union import Publisher
 from outbox_operator.shared.conditions import Condition
 from outbox_operator.shared.objects import (
     API_VERSION,
@@ -99,8 +98,8 @@ class RelaySpec(Behaviour):
         return self
 
     @property
-    def publisher_timeout(self) -> timedelta:
-        return self.publisher.timeout
+    def publisher_union(self) -> Publisher:
+        return self.publisher
 
 
 class RolledOut(Status):

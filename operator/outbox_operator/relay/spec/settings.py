@@ -7,22 +7,16 @@ is only named.
 
 from typing import Any
 
+from outbox_core.contract.publishers.union import PublisherSettings
 from outbox_core.contract.settings import RelaySettings, StoreTimeouts
-from outbox_operator.relay.spec.publisher import Kafka
+from outbox_operator.relay.spec.publishers.common import ServiceAccountToken
 from outbox_operator.relay.spec.resource import OutboxRelay, RelaySpec
+from outbox_operator.relay.spec.secret_refs import Translated, model_of, translate
 from outbox_operator.shared.objects import SecretKeyRef, without_defaults
-from outbox_operator.shared.store import DSN_ENV, keys_by_secret, secret_path, store_files
+from outbox_operator.shared.store import DSN_ENV, keys_by_secret, store_files
 
 SAME = (set(RelaySpec.model_fields) & set(RelaySettings.model_fields)) - {"store", "publisher"}
 """What resource and file have under the same names."""
-
-
-CA_FILE = "kafka-ca.crt"
-CERT_FILE = "kafka-tls.crt"
-KEY_FILE = "kafka-tls.key"
-KEY_PASSWORD_FILE = "kafka-key-password"  # noqa: S105 - its name, not itself
-USERNAME_FILE = "kafka-username"
-PASSWORD_FILE = "kafka-password"  # noqa: S105
 
 
 def settings(relay: OutboxRelay) -> dict[str, Any]:
@@ -32,8 +26,8 @@ def settings(relay: OutboxRelay) -> dict[str, Any]:
     fields that it does not know.
 
     A pod that uses it provides: the variable `DSN_ENV` from `spec.store.postgresql.dsnSecretRef`,
-    and `store_variables`; at `SECRETS_PATH` the files of `secret_files`; POD_NAME by the downward
-    API, which becomes the relay's identity.
+    and `store_variables`; at `SECRETS_PATH` the files of `secret_files` and `token_files`; POD_NAME
+    by the downward API, which becomes the relay's identity.
     """
     spec = relay.spec
     given: dict[str, Any] = spec.model_dump(
@@ -42,11 +36,10 @@ def settings(relay: OutboxRelay) -> dict[str, Any]:
     store = spec.store.postgresql.model_dump(
         mode="json", by_alias=True, include=set(StoreTimeouts.model_fields)
     )
-    assert spec.publisher.kafka is not None
     made = {
         "name": relay.relay_name,
         "store": {"dsn": {"env": DSN_ENV}, **store},
-        "publisher": {"kafka": _kafka(spec.publisher.kafka)},
+        "publisher": {spec.publisher.kind: _publisher(relay).written},
         **given,
     }
     return without_defaults(RelaySettings.model_validate(made))
@@ -54,22 +47,12 @@ def settings(relay: OutboxRelay) -> dict[str, Any]:
 
 def secret_files(relay: OutboxRelay) -> dict[str, SecretKeyRef]:
     """Which keys of which Secrets become which files below `SECRETS_PATH`, of a relay's pods."""
-    kafka = relay.spec.publisher.kafka
-    assert kafka is not None
-    wanted: dict[str, SecretKeyRef | None] = {}
-    if tls := kafka.tls:
-        wanted |= {
-            CA_FILE: tls.ca_secret_ref,
-            CERT_FILE: tls.cert_secret_ref,
-            KEY_FILE: tls.key_secret_ref,
-            KEY_PASSWORD_FILE: tls.key_password_secret_ref,
-        }
-    if sasl := kafka.sasl:
-        wanted |= {
-            USERNAME_FILE: sasl.username_secret_ref,
-            PASSWORD_FILE: sasl.password_secret_ref,
-        }
-    return store_files(relay) | {file: ref for file, ref in wanted.items() if ref is not None}
+    return store_files(relay) | _publisher(relay).secrets
+
+
+def token_files(relay: OutboxRelay) -> dict[str, ServiceAccountToken]:
+    """Which tokens of the pods' service account become which files there."""
+    return _publisher(relay).tokens
 
 
 def secrets(relay: OutboxRelay) -> dict[str, set[str]]:
@@ -85,20 +68,7 @@ def secret_variables(relay: OutboxRelay) -> list[SecretKeyRef]:
     return [s.secret_key_ref for s in sources if s.secret_key_ref is not None]
 
 
-def _kafka(kafka: Kafka) -> dict[str, Any]:
-    made: dict[str, Any] = kafka.model_dump(mode="json", by_alias=True, exclude={"tls", "sasl"})
-    if tls := kafka.tls:
-        made["tls"] = {}
-        if tls.ca_secret_ref:
-            made["tls"]["caFile"] = secret_path(CA_FILE)
-        if tls.cert_secret_ref:
-            made["tls"] |= {"certFile": secret_path(CERT_FILE), "keyFile": secret_path(KEY_FILE)}
-        if tls.key_password_secret_ref:
-            made["tls"]["keyPassword"] = {"file": secret_path(KEY_PASSWORD_FILE)}
-    if kafka.sasl:
-        made["sasl"] = {
-            "mechanism": kafka.sasl.mechanism,
-            "username": {"file": secret_path(USERNAME_FILE)},
-            "password": {"file": secret_path(PASSWORD_FILE)},
-        }
-    return made
+def _publisher(relay: OutboxRelay) -> Translated:
+    publisher = relay.spec.publisher
+    contract = model_of(PublisherSettings, publisher.kind)
+    return translate(publisher.chosen, contract, publisher.kind)

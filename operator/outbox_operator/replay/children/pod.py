@@ -14,6 +14,7 @@ from outbox_operator.shared.pod_parts import (
     container_security,
     environment,
     from_pod,
+    from_secrets,
     more_mounts,
     more_volumes,
     placement,
@@ -84,7 +85,7 @@ def _container(
         "env": [*(v for v in environment(pod) if v["name"] not in names), *ours],
         "securityContext": container_security(pod),
         "volumeMounts": [
-            *secret_mounts(store_files(relay)),
+            *secret_mounts(from_secrets(store_files(relay))),
             {"name": "tmp", "mountPath": "/tmp"},  # noqa: S108 - the pod's own
             *more_mounts(pod),
         ],
@@ -115,7 +116,7 @@ def _template(
             "containers": [container],
             "volumes": [
                 {"name": "tmp", "emptyDir": {"sizeLimit": "1Gi"}},
-                *secret_volumes(store_files(relay)),
+                *secret_volumes(from_secrets(store_files(relay))),
                 *more_volumes(pod),
             ],
             **placement(pod),

@@ -1,8 +1,8 @@
 """
 Settings to librdkafka's configuration; what nobody may change in it is in `contract.librdkafka`.
 
-Read by `kafka_sender` and `kafka_check`, whenever they make a client: secrets are read again each
-time, so that a rotated password is picked up without a restart.
+Read by `sender` and `check`, whenever they make a client: secrets are read again each time, so that
+a rotated password is picked up without a restart.
 """
 
 import logging
@@ -15,9 +15,10 @@ from typing import Any, TypeVar
 from confluent_kafka import KafkaError, KafkaException
 
 from outbox_core.contract.librdkafka import BY_KEY, REFUSED
-from outbox_core.contract.settings import KafkaSettings
+from outbox_core.contract.publishers.kafka import KafkaSettings
 from outbox_core.errors import SettingsError
 from outbox_core.model.attempt import without_secrets
+from outbox_relay.publishers.kafka.tokens import Tokens
 
 Config = dict[str, Any]
 Client = TypeVar("Client")
@@ -67,14 +68,16 @@ def client_config(settings: KafkaSettings) -> tuple[Config, Credentials]:
         "client.id": "outbox-relay",
     }
     secrets: list[str] = []
-    if settings.sasl:
-        password = settings.sasl.password.read("kafka.sasl.password")
-        secrets.append(password)
-        config |= {
-            "sasl.mechanism": settings.sasl.mechanism,
-            "sasl.username": settings.sasl.username.read("kafka.sasl.username"),
-            "sasl.password": password,
-        }
+    if sasl := settings.sasl:
+        config["sasl.mechanism"] = sasl.mechanism
+        if sasl.username is None or sasl.password is None:  # validated: then there is a token
+            tokens = Tokens(sasl)
+            secrets.append(tokens.last)
+            config["oauth_cb"] = tokens
+        else:
+            secrets.append(sasl.password.read("kafka.sasl.password"))
+            config["sasl.username"] = sasl.username.read("kafka.sasl.username")
+            config["sasl.password"] = secrets[-1]
     if tls := settings.tls:
         files = {
             "ssl.ca.location": tls.ca_file,

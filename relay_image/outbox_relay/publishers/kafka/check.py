@@ -13,17 +13,17 @@ nothing to lose.
 import logging
 from collections.abc import Sequence
 from contextlib import suppress
-from typing import Literal
 
 from confluent_kafka import KafkaError, KafkaException, TopicCollection
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.admin._config import ConfigResource  # the public module does not declare them
 from confluent_kafka.admin._topic import TopicDescription
 
-from outbox_core.contract.settings import KafkaSettings
+from outbox_core.contract.publishers.kafka import KafkaSettings
 from outbox_core.errors import BrokerRefused, OutboxError, PublisherError
-from outbox_relay.publishers.kafka_config import Trouble, client_config, make_client
-from outbox_relay.publishers.kafka_errors import LETS_NOBODY_IN
+from outbox_relay.publishers.kafka.config import Trouble, client_config, make_client
+from outbox_relay.publishers.kafka.errors import LETS_NOBODY_IN
+from outbox_relay.publishers.protocol import CheckResult, Level
 
 log = logging.getLogger(__name__)
 
@@ -31,8 +31,6 @@ REQUEST_TIMEOUT_SECONDS = 5.0
 
 NO_TOPIC = "?"
 """No topic can have this name: none is created, and the answer is short however many there are."""
-
-CheckResult = tuple[Literal["ok", "warn", "fail"], str]
 
 
 def ask_cluster(settings: KafkaSettings) -> int:
@@ -57,12 +55,11 @@ def check_kafka(settings: KafkaSettings, topics: Sequence[str]) -> list[CheckRes
     try:
         brokers = ask_cluster(settings)
     except OutboxError as error:
-        return [("fail", str(error))]
+        return [CheckResult("fail", str(error))]
     config, secrets = client_config(settings)
     admin = make_client(AdminClient, _for_admin(config), secrets, Trouble(log, secrets))
-    findings: list[CheckResult] = [
-        ("ok", f"Kafka at {settings.bootstrap_servers} answers: {brokers} broker(s)")
-    ]
+    text = f"Kafka at {settings.bootstrap_servers} answers: {brokers} broker(s)"
+    findings = [CheckResult("ok", text)]
     if not topics:
         return findings
     described = admin.describe_topics(
@@ -81,65 +78,57 @@ def check_kafka(settings: KafkaSettings, topics: Sequence[str]) -> list[CheckRes
 def _about(
     settings: KafkaSettings, topic: TopicDescription, config: dict[str, str] | None
 ) -> list[CheckResult]:
+    findings: list[CheckResult] = []
+
+    def add(level: Level, text: str) -> None:
+        findings.append(CheckResult(level, f"topic {topic.name}: {text}"))
+
     replicas = min((len(p.replicas) for p in topic.partitions), default=0)
-    findings: list[CheckResult] = [
-        ("ok", f"topic {topic.name}: {len(topic.partitions)} partition(s), {replicas} replica(s)")
-    ]
+    add("ok", f"{len(topic.partitions)} partition(s), {replicas} replica(s)")
     if leaderless := [p.id for p in topic.partitions if getattr(p, "leader", None) is None]:
-        findings.append(("fail", f"topic {topic.name}: no leader for partition(s) {leaderless}"))
+        add("fail", f"no leader for partition(s) {leaderless}")
     if replicas < 2:
-        findings.append(
-            ("warn", f"topic {topic.name}: one replica; its disk's loss is the events' loss")
-        )
+        add("warn", "one replica; its disk's loss is the events' loss")
     if config is None:
-        findings.append(
-            ("warn", f"topic {topic.name}: its settings cannot be read (needs DescribeConfigs)")
-        )
+        add("warn", "its settings cannot be read (needs DescribeConfigs)")
         return findings
     needed = int(config.get("min.insync.replicas", 1))
     if short := [p.id for p in topic.partitions if len(p.isr) < min(needed, replicas)]:
-        findings.append(
-            (
-                "fail",
-                f"topic {topic.name}: fewer in-sync replicas than min.insync.replicas ({needed}) "
-                f"in partition(s) {short}: nothing is acknowledged there",
-            )
+        add(
+            "fail",
+            f"fewer in-sync replicas than min.insync.replicas ({needed}) in partition(s) {short}: "
+            "nothing is acknowledged there",
         )
     if needed > replicas:
-        findings.append(
-            (
-                "warn",
-                f"topic {topic.name}: min.insync.replicas is {needed} and it has {replicas} "
-                "replica(s): some brokers then acknowledge nothing, others with fewer copies",
-            )
+        add(
+            "warn",
+            f"min.insync.replicas is {needed} and it has {replicas} replica(s): some brokers then "
+            "acknowledge nothing, others with fewer copies",
         )
     elif replicas > 1 and needed < 2:
-        findings.append(
-            (
-                "warn",
-                f"topic {topic.name}: min.insync.replicas is 1: with the other replicas away, "
-                "one disk holds the only copy of what was acknowledged",
-            )
+        add(
+            "warn",
+            "min.insync.replicas is 1: with the other replicas away, one disk holds the only copy "
+            "of what was acknowledged",
         )
     limit = int(config.get("max.message.bytes", settings.max_message_bytes))
     if limit < settings.max_message_bytes:
-        findings.append(
-            (
-                "warn",
-                f"topic {topic.name}: max.message.bytes is {limit}, below the relay's "
-                f"maxMessageBytes ({settings.max_message_bytes}): batches are refused and sent "
-                "again in parts; lower maxMessageBytes",
-            )
+        add(
+            "warn",
+            f"max.message.bytes is {limit}, below the relay's maxMessageBytes "
+            f"({settings.max_message_bytes}): batches are refused and sent again in parts; lower "
+            "maxMessageBytes",
         )
     return findings
 
 
 def _about_absent(admin: AdminClient, name: str, error: KafkaError) -> CheckResult:
     if error.code() != KafkaError.UNKNOWN_TOPIC_OR_PART:
-        return ("fail", f"topic {name}: {error.str()}")
+        return CheckResult("fail", f"topic {name}: {error.str()}")
     if _creates_topics(admin):
-        return ("warn", f"topic {name} does not exist; the broker creates it, with its defaults")
-    return ("fail", f"topic {name} does not exist")
+        text = f"topic {name} does not exist; the broker creates it, with its defaults"
+        return CheckResult("warn", text)
+    return CheckResult("fail", f"topic {name} does not exist")
 
 
 def _creates_topics(admin: AdminClient) -> bool:

@@ -18,22 +18,23 @@ from datetime import timedelta
 
 from confluent_kafka import KafkaError
 
-from outbox_core.contract.settings import KafkaSettings
+from outbox_core.contract.publishers.kafka import KafkaSettings
 from outbox_core.contract.values import format_duration
 from outbox_core.errors import OutboxError
 from outbox_core.model.attempt import Acked, Error, ErrorClass, Outcome, Refused, Unsent
 from outbox_core.model.event import Claim
 from outbox_core.model.ordering import BEHIND, KeyOrder
 from outbox_relay.publishers.destinations import Destinations
-from outbox_relay.publishers.kafka_check import ask_cluster
-from outbox_relay.publishers.kafka_config import (
+from outbox_relay.publishers.kafka.check import ask_cluster, check_kafka
+from outbox_relay.publishers.kafka.config import (
     LARGEST_BATCH_BYTES,
     client_config,
     producer_config,
 )
-from outbox_relay.publishers.kafka_messages import TopicTemplate, headers_for
-from outbox_relay.publishers.kafka_sender import Accused, Messages, Route, Sender
+from outbox_relay.publishers.kafka.messages import messages_for, topic_template
+from outbox_relay.publishers.kafka.sender import Accused, Route, Sender
 from outbox_relay.publishers.parking import Parked
+from outbox_relay.publishers.protocol import CheckResult, Sample
 
 log = logging.getLogger(__name__)
 
@@ -53,7 +54,7 @@ class KafkaPublisher:
         self._settings = settings
         self._in_order = in_order
         self._timeout = settings.delivery_timeout.total_seconds()
-        self._messages = Messages(TopicTemplate(settings.topic), headers_for(settings))
+        self._messages = messages_for(settings)
         self._topics = Destinations(self._topic_of, self._deliver, self._timeout, time.monotonic)
         self._batch_bytes = min(LARGEST_BATCH_BYTES, settings.max_message_bytes)
         # A producer belongs to one call at a time, so calls neither wait for each other nor lose
@@ -100,10 +101,11 @@ class KafkaPublisher:
         return self._settle(sender, batch, outcomes, waited)
 
     def route(self, claim: Claim) -> Hashable | None:
-        if not self._in_order or claim.routing_key is None:
+        key = self._messages.key(claim)
+        if not self._in_order or key is None:
             return None
         topic = self._topic_of(claim)
-        return None if topic is None else (topic, claim.routing_key)
+        return None if topic is None else (topic, key)
 
     def probe(self) -> None:
         with self._changed:
@@ -114,6 +116,9 @@ class KafkaPublisher:
             sender.idle()
             self._give_back(sender)
         ask_cluster(self._settings)
+
+    def check(self, samples: Sequence[Sample]) -> Sequence[CheckResult]:
+        return check_kafka(self._settings, topic_template(self._settings).names(samples))
 
     def close(self, timeout: timedelta) -> None:
         deadline = time.monotonic() + timeout.total_seconds()
@@ -133,14 +138,13 @@ class KafkaPublisher:
         """First all of the proven keys and the heads of the others; then what is behind these."""
         heads: dict[str | None, tuple[int, Route]] = {}
         behind: list[int] = []
-        topic_of, proven = self._messages.topic, sender.proven
+        topic_of, key_of, proven = self._messages.topic, self._messages.key, sender.proven
         for index, claim in enumerate(batch):
             key = claim.ordering_key
             if key in heads:
                 behind.append(index)
             elif key is not None:
-                routing_key = claim.partition_key
-                route = (topic_of(claim), key if routing_key is None else routing_key)
+                route = (topic_of(claim), key_of(claim))
                 if route not in proven:
                     heads[key] = (index, route)
         if not heads:

@@ -6,8 +6,9 @@ from confluent_kafka.admin import AdminClient
 from dev.services import Kafka
 from dev.services.process import free_port
 from fixtures.topics import MakeTopic
-from outbox_core.contract.settings import KafkaSettings
-from outbox_relay.publishers.kafka_check import CheckResult, check_kafka
+from outbox_core.contract.publishers.kafka import KafkaSettings
+from outbox_relay.publishers.kafka.check import check_kafka
+from outbox_relay.publishers.protocol import CheckResult
 
 pytestmark = pytest.mark.kafka
 
@@ -18,31 +19,33 @@ def settings(kafka: Kafka) -> KafkaSettings:
 
 
 def levels(findings: list[CheckResult], about: str) -> set[str]:
-    return {level for level, text in findings if about in text}
+    return {finding.level for finding in findings if about in finding.text}
 
 
 def test_a_broker_that_answers_and_a_topic_that_is_there_are_fine(
     settings: KafkaSettings, topic: str
 ) -> None:
     findings = check_kafka(settings, [topic])
-    assert findings[0] == ("ok", f"Kafka at {settings.bootstrap_servers} answers: 1 broker(s)")
-    assert ("ok", f"topic {topic}: 3 partition(s), 1 replica(s)") in findings
-    assert "fail" not in {level for level, _ in findings}
+    assert findings[0] == CheckResult(
+        "ok", f"Kafka at {settings.bootstrap_servers} answers: 1 broker(s)"
+    )
+    assert CheckResult("ok", f"topic {topic}: 3 partition(s), 1 replica(s)") in findings
+    assert "fail" not in {finding.level for finding in findings}
 
 
 @pytest.mark.usefixtures("impatient")
 def test_a_broker_that_does_not_answer_fails_with_the_reason() -> None:
     settings = KafkaSettings(bootstrap_servers=f"127.0.0.1:{free_port()}")
-    ((level, text),) = check_kafka(settings, ["orders"])
-    assert level == "fail"
-    assert "Connection refused" in text
+    (finding,) = check_kafka(settings, ["orders"])
+    assert finding.level == "fail"
+    assert "Connection refused" in finding.text
 
 
 def test_a_missing_topic_fails_and_is_not_created_by_the_question(
     settings: KafkaSettings, kafka_admin: AdminClient
 ) -> None:
     findings = check_kafka(settings, ["checked-and-absent"])
-    assert findings[1:] == [("fail", "topic checked-and-absent does not exist")]
+    assert findings[1:] == [CheckResult("fail", "topic checked-and-absent does not exist")]
     assert "checked-and-absent" not in kafka_admin.list_topics(timeout=10).topics
 
 

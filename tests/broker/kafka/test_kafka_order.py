@@ -4,12 +4,12 @@ import threading
 
 import pytest
 
-from broker.publishers import MakePublisher
+from broker.kafka.publishers import MakePublisher
 from conformance.publisher_contract import make_claim
 from fixtures.topics import Consume, MakeTopic, Message
 from outbox_core.model.attempt import Acked, ErrorClass, Outcome, Refused, Unsent
 from outbox_core.model.event import Claim
-from outbox_relay.publishers.kafka import KafkaPublisher
+from outbox_relay.publishers.kafka.publisher import KafkaPublisher
 
 pytestmark = pytest.mark.kafka
 

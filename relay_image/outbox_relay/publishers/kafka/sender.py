@@ -1,9 +1,9 @@
 """
 One producer, used for one call at a time: messages in, reports out.
 
-`kafka.KafkaPublisher` lends it out, decides what is sent together and what the reports mean. Here
-is what librdkafka demands: room in its queue, the moment of giving up, and the states after which
-a producer is not to be used again.
+`publisher.KafkaPublisher` lends it out, decides what is sent together and what the reports mean.
+Here is what librdkafka demands: room in its queue, the moment of giving up, and the states after
+which a producer is not to be used again.
 """
 
 import logging
@@ -17,9 +17,9 @@ from confluent_kafka import KafkaError, KafkaException, Message, Producer
 from outbox_core.model.attempt import Acked, Error, ErrorClass, Outcome, Refused
 from outbox_core.model.event import Claim
 from outbox_core.model.ordering import BEHIND, KeyOrder
-from outbox_relay.publishers.kafka_config import Config, Credentials, Trouble, make_client
-from outbox_relay.publishers.kafka_errors import IN_DOUBT, error_of
-from outbox_relay.publishers.kafka_messages import KafkaHeaders
+from outbox_relay.publishers.kafka.config import Config, Credentials, Trouble, make_client
+from outbox_relay.publishers.kafka.errors import IN_DOUBT, error_of
+from outbox_relay.publishers.kafka.messages import Messages
 
 log = logging.getLogger(__name__)
 
@@ -44,7 +44,7 @@ already. The first, sent again, is then older than what is there: "duplicate", w
 reports as success, and the event is lost (seen with Kafka 4.3 and librdkafka 2.16).
 """
 
-Route = tuple[str | Refused, str]
+Route = tuple[str | Refused, str | None]
 
 
 class Accused(NamedTuple):
@@ -53,13 +53,6 @@ class Accused(NamedTuple):
     at: int
     code: int
     place: tuple[str | None, int | None]
-
-
-class Messages(NamedTuple):
-    """How a claim becomes a record."""
-
-    topic: Callable[[Claim], str | Refused]
-    headers: Callable[[Claim], KafkaHeaders]
 
 
 class Sender:
@@ -99,7 +92,7 @@ class Sender:
         self._trouble.last = None
         self._connect(until)
         reports = self._reports
-        topic_of, headers_of = self._messages
+        topic_of, key_of, headers_of = self._messages
         produce = self._producer.produce
         order = KeyOrder(self._in_order)
         failed_keys = order.failed_keys
@@ -107,10 +100,7 @@ class Sender:
             if failed_keys and order.blocks(claim):
                 reports[index] = BEHIND
                 continue
-            topic = topic_of(claim)
-            key = claim.partition_key
-            if key is None:
-                key = claim.ordering_key
+            topic, key = topic_of(claim), key_of(claim)
             try:
                 if topic.__class__ is not str:
                     reports[index] = topic  # type: ignore[assignment]

@@ -7,7 +7,7 @@ from datetime import timedelta
 
 import pytest
 
-from broker.publishers import MakePublisher
+from broker.kafka.publishers import MakePublisher
 from conformance.publisher_contract import make_claim
 from dev.services import Kafka, wait_until
 from fixtures.topics import Consume, MakeTopic

@@ -8,7 +8,7 @@ import pytest
 from cloudevents.core.bindings.kafka import KafkaMessage, from_binary
 from cloudevents.core.formats.json import JSONFormat
 
-from broker.publishers import MakePublisher
+from broker.kafka.publishers import MakePublisher
 from conformance.publisher_contract import make_claim
 from fixtures.topics import Consume, MakeTopic, Message
 from outbox_core.model.attempt import Acked, ErrorClass, Refused, Unsent

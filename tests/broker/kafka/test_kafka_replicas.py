@@ -8,10 +8,10 @@ from confluent_kafka.cimpl import NewTopic
 
 from conformance.publisher_contract import make_claim
 from dev.services import Kafka, wait_until
-from outbox_core.contract.settings import KafkaSettings
+from outbox_core.contract.publishers.kafka import KafkaSettings
 from outbox_core.model.attempt import Acked, ErrorClass, Refused
-from outbox_relay.publishers.kafka import KafkaPublisher
-from outbox_relay.publishers.kafka_check import check_kafka
+from outbox_relay.publishers.kafka.check import check_kafka
+from outbox_relay.publishers.kafka.publisher import KafkaPublisher
 
 pytestmark = [pytest.mark.kafka, pytest.mark.slow]
 
@@ -42,5 +42,5 @@ def test_oo_21_without_enough_in_sync_replicas_nothing_is_acknowledged(
     assert isinstance(outcome, Refused)
     assert outcome.error.kind is ErrorClass.OUTAGE
     findings = check_kafka(settings, ["orders"])
-    assert any(level == "fail" and "in-sync replicas" in text for level, text in findings)
+    assert any(f.level == "fail" and "in-sync replicas" in f.text for f in findings)
     publisher.close(timedelta(0))

@@ -7,8 +7,8 @@ from typing import Any, Protocol
 import pytest
 
 from dev.services import Kafka
-from outbox_core.contract.settings import KafkaSettings
-from outbox_relay.publishers.kafka import KafkaPublisher
+from outbox_core.contract.publishers.kafka import KafkaSettings
+from outbox_relay.publishers.kafka.publisher import KafkaPublisher
 
 
 class MakePublisher(Protocol):

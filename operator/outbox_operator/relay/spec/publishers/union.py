@@ -1,0 +1,65 @@
+"""All kinds of publisher of an OutboxRelay, and their rules. The kinds are the contract's."""
+
+from collections.abc import Iterator, Mapping
+from typing import get_args
+
+from outbox_core.contract.publishers.common import PublisherKind
+from outbox_core.contract.publishers.union import PublisherUnion
+from outbox_core.contract.settings import no_order
+from outbox_operator.relay.spec.publishers.common import RULES as COMMON_RULES
+from outbox_operator.relay.spec.publishers.kafka import RULES as KAFKA_RULES
+from outbox_operator.relay.spec.publishers.kafka import Kafka
+from outbox_operator.shared.rules import Rule, Rules, length
+
+
+class Publisher(PublisherUnion):
+    kafka: Kafka | None = None
+    """Apache Kafka, or a broker that speaks its protocol."""
+
+
+HOLDS_ORDER: Mapping[str, str] = {}
+"""By kind, `PublisherKind.holds_order` in CEL where it depends on the settings: over
+`self.publisher.<kind>`."""
+
+RULES: Rules = {
+    Publisher: (
+        Rule(
+            f"[{', '.join(f'has(self.{kind})' for kind in Publisher.kinds())}]"
+            ".exists_one(given, given)",
+            f"name exactly one publisher: {Publisher.names()}",
+        ),
+    ),
+    **COMMON_RULES,
+    **KAFKA_RULES,
+}
+
+
+def rules_of_behaviour(
+    union: type[PublisherUnion] = Publisher, holds_order: Mapping[str, str] = HOLDS_ORDER
+) -> Iterator[Rule]:
+    """Rules of a spec with one of these publishers: what `Behaviour` demands of any."""
+    for kind in union.kinds():
+        absent, timeout = f"!has(self.publisher.{kind})", f"self.publisher.{kind}.deliveryTimeout"
+        yield Rule(
+            f"{absent} || {length('self.lease')} > {length(timeout)}",
+            "lease must be longer than the publisher's deliveryTimeout: raise the one or lower "
+            "the other",
+        )
+        yield Rule(
+            f"{absent} || !has(self.drainTimeout) || "
+            f"{length('self.drainTimeout')} >= {length(timeout)}",
+            "drainTimeout must not be shorter than the publisher's deliveryTimeout, or what is in "
+            "flight at the stop is sent twice",
+        )
+        if why := kind_model(union, kind).why_unordered:
+            held = f" || {holds_order[kind]}" if kind in holds_order else ""
+            yield Rule(f"self.ordering != 'Key' || {absent}{held}", no_order(kind, why))
+
+
+def kind_model(union: type[PublisherUnion], kind: str) -> type[PublisherKind]:
+    (model,) = (
+        part
+        for part in get_args(union.model_fields[kind].annotation)
+        if isinstance(part, type) and issubclass(part, PublisherKind)
+    )
+    return model

@@ -1,0 +1,239 @@
+"""
+From a claim to a message, as far as brokers agree: where it goes by a template, and its headers.
+
+Pure, and hot: publishers call both for every event. Values stay strings, because clients encode
+them faster than Python does. The payload needs nothing done to it.
+
+The application's headers come first and exactly as they were stored. Ours follow, also where a
+name is taken: a reader that keeps one value per name keeps the last, so `outbox-event-id` is
+always the relay's word, and the application's is still there. Only `content-type` and
+`traceparent` are not ours to repeat: where the application has set them, we add nothing.
+"""
+
+from collections.abc import Callable, Iterable, Sequence
+from datetime import UTC, datetime, timedelta
+from functools import lru_cache
+from operator import attrgetter
+from string import Formatter
+from typing import Final
+
+from outbox_core.contract.publishers.common import FormattedKind
+from outbox_core.errors import SettingsError
+from outbox_core.model.attempt import Error, ErrorClass, Refused
+from outbox_core.model.event import Claim
+from outbox_relay.publishers.protocol import Sample
+
+Header = tuple[str, str | bytes | None]
+Headers = list[Header]
+HeadersOf = Callable[[Claim], Headers]
+
+TEMPLATE_FIELDS: Final = ("event_type", "aggregate_type", "tenant_id")
+"""Of these there are few values, and `check` knows them. A kind that addresses single things, such
+as a URL, may allow others of `Claim` too."""
+EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+CACHED_NAMES: Final = 10_000
+"""A template over tenants may have more, and then starts over."""
+
+
+class Template:
+    """Which topic, subject, stream or URL an event belongs to, or why none."""
+
+    def __init__(
+        self,
+        template: str,
+        setting: str,
+        noun: str,
+        illegal: Callable[[str], str | None],
+        *,
+        fields: Sequence[str] = TEMPLATE_FIELDS,
+        escape: Callable[[str], str] | None = None,
+    ) -> None:
+        """
+        `setting` is where it was written (`kafka.topic`), and `noun` what it makes (topic): for
+        messages. `illegal` says what is wrong with a name, or None. `escape` makes a value fit to
+        stand in one, where it has a meaning of its own otherwise (a slash in a URL).
+        """
+        self._template = template
+        self._noun = noun
+        self._illegal = illegal
+        self._escape = escape
+        self._fields = _fields_of(template, setting, fields)
+        # Whatever the values are, the text between them stays: one that is plain shows it.
+        if why := illegal(template.format_map(dict.fromkeys(self._fields, "x"))):
+            raise SettingsError(f"{setting} {template!r} makes no {noun}: {why}")
+        # attrgetter needs a name; a template without fields may remember its name by anything.
+        self._value_of: Callable[[Claim], object] = attrgetter(*(self._fields or ("event_type",)))
+        self._known: dict[object, str | Refused] = {}
+
+    def __call__(self, claim: Claim) -> str | Refused:
+        value = self._value_of(claim)
+        name = self._known.get(value)
+        if name is None:
+            if len(self._known) >= CACHED_NAMES:
+                self._known.clear()
+            name = self._known[value] = self.fill({f: getattr(claim, f) for f in self._fields})
+        return name
+
+    def fill(self, values: Sample) -> str | Refused:
+        given = {field: value for field in self._fields if (value := values.get(field))}
+        if missing := [field for field in self._fields if field not in given]:
+            text = f"the {self._noun} is {self._template}, and it has no {', '.join(missing)}"
+            return refused(f"NO_{self._code}", text)
+        if self._escape is not None:
+            given = {field: self._escape(value) for field, value in given.items()}
+        name = self._template.format_map(given)
+        if why := self._illegal(name):
+            return refused(f"INVALID_{self._code}", f"{name!r} is no {self._noun}: {why}")
+        return name
+
+    def names(self, samples: Iterable[Sample]) -> list[str]:
+        """Where events such as these go, each once; those without a legal name left out."""
+        names = (self.fill(sample) for sample in samples)
+        return sorted({name for name in names if isinstance(name, str)})
+
+    @property
+    def _code(self) -> str:
+        return self._noun.upper().replace(" ", "_")
+
+
+def _fields_of(template: str, setting: str, allowed: Sequence[str]) -> tuple[str, ...]:
+    """The fields it uses, each once."""
+    listed = ", ".join(f"{{{field}}}" for field in allowed)
+    try:
+        parts = list(Formatter().parse(template))
+    except ValueError as error:
+        raise SettingsError(f"{setting} {template!r}: {error}; fields are {listed}") from None
+    fields: dict[str, None] = {}
+    for _, field, spec, conversion in parts:
+        if field is None:
+            continue
+        if field not in allowed or spec or conversion:
+            raise SettingsError(
+                f"{setting} {template!r}: no field {{{field}}}; fields are {listed}"
+            )
+        fields[field] = None
+    return tuple(fields)
+
+
+def headers_for(settings: FormattedKind, prefix: str) -> HeadersOf:
+    """`prefix` is that of CloudEvents in the binding for this transport."""
+    match settings.format:
+        case "Raw":
+            return raw_headers
+        case "CloudEvents":
+            return CloudEventHeaders(settings.source, prefix)
+        case "Debezium":
+            return debezium_headers
+
+
+def raw_headers(claim: Claim) -> Headers:
+    """Format Raw: all that a consumer would otherwise have to ask the database for."""
+    headers = _applications(claim)
+    headers += (
+        ("outbox-event-id", claim.event_id),
+        ("outbox-event-type", claim.event_type),
+        ("outbox-attempt", str(claim.attempts)),
+        ("outbox-created-at", utc(claim.created_at)),
+    )
+    if claim.occurred_at is not None:
+        headers.append(("outbox-occurred-at", utc(claim.occurred_at)))
+    if claim.correlation_id is not None:
+        headers.append(("outbox-correlation-id", claim.correlation_id))
+    if claim.causation_id is not None:
+        headers.append(("outbox-causation-id", claim.causation_id))
+    if claim.idempotency_key is not None:
+        headers.append(("outbox-idempotency-key", claim.idempotency_key))
+    if claim.tenant_id is not None:
+        headers.append(("outbox-tenant-id", claim.tenant_id))
+    if claim.aggregate_type is not None:
+        headers.append(("outbox-aggregate-type", claim.aggregate_type))
+    if claim.aggregate_id is not None:
+        headers.append(("outbox-aggregate-id", claim.aggregate_id))
+    if claim.partition_key is not None and claim.ordering_key is not None:
+        # Otherwise it is the message's key, or there is none.
+        headers.append(("outbox-ordering-key", claim.ordering_key))
+    return headers
+
+
+OPTIONAL_ATTRIBUTES: Final = (
+    "subject",
+    "partitionkey",
+    "correlationid",
+    "causationid",
+    "idempotencykey",
+    "tenantid",
+    "aggregatetype",
+)
+
+
+class CloudEventHeaders:
+    """Format CloudEvents 1.0, binary mode: the payload stays as it is."""
+
+    def __init__(self, source: str, prefix: str) -> None:
+        self._always = ((f"{prefix}specversion", "1.0"), (f"{prefix}source", source))
+        self._id, self._type, self._sequence = (f"{prefix}{n}" for n in ("id", "type", "sequence"))
+        self._time, self._recorded = f"{prefix}time", f"{prefix}recordedtime"
+        self._optional = tuple(f"{prefix}{name}" for name in OPTIONAL_ATTRIBUTES)
+
+    def __call__(self, claim: Claim) -> Headers:
+        headers = _applications(claim)
+        headers += self._always
+        headers += (
+            (self._id, claim.event_id),
+            (self._type, claim.event_type),
+            # Of a fixed width, because the extension orders its values as strings.
+            (self._sequence, f"{claim.seq:020d}"),
+            ("outbox-attempt", str(claim.attempts)),
+        )
+        if claim.occurred_at is None:
+            headers.append((self._time, utc(claim.created_at)))
+        else:
+            headers.append((self._time, utc(claim.occurred_at)))
+            headers.append((self._recorded, utc(claim.created_at)))
+        values = (
+            claim.aggregate_id,
+            claim.routing_key,
+            claim.correlation_id,
+            claim.causation_id,
+            claim.idempotency_key,
+            claim.tenant_id,
+            claim.aggregate_type,
+        )
+        # An attribute of CloudEvents is absent or has at least one character.
+        headers += [header for header in zip(self._optional, values, strict=True) if header[1]]
+        return headers
+
+
+def debezium_headers(claim: Claim) -> Headers:
+    """Format Debezium: what its outbox event router adds by its defaults, and no more. The
+    application's headers would be more: there they are columns that nobody asked it to place."""
+    return [("id", claim.event_id)]
+
+
+def utc(moment: datetime) -> str:
+    """ISO 8601, to the microsecond, whatever the session's time zone was."""
+    since = moment - EPOCH
+    return f"{_second(since.days * 86400 + since.seconds)}.{since.microseconds:06}Z"
+
+
+@lru_cache(1024)  # formatting a whole date for every event would cost a third of all our work
+def _second(since_epoch: int) -> str:
+    return (EPOCH + timedelta(seconds=since_epoch)).isoformat()[:-6]
+
+
+def _applications(claim: Claim) -> Headers:
+    headers: Headers = [] if claim.headers_json is None else [*claim.headers]
+    if claim.content_type is not None and not _has(headers, "content-type"):
+        headers.append(("content-type", claim.content_type))
+    if claim.traceparent_in_metadata is not None and not _has(headers, "traceparent"):
+        headers.append(("traceparent", claim.traceparent_in_metadata))
+    return headers
+
+
+def _has(headers: Headers, name: str) -> bool:
+    return any(header[0].lower() == name for header in headers)
+
+
+def refused(code: str, text: str) -> Refused:
+    """For a reason that is the event's own."""
+    return Refused(Error.of(ErrorClass.EVENT, code, text))
