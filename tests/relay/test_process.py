@@ -186,7 +186,7 @@ def test_oo_30_a_retry_keeps_its_time_over_a_restart(
         ),
     ],
 )
-def test_what_only_a_person_can_mend_ends_the_process_with_a_message(
+def test_what_only_a_person_can_fix_ends_the_process_with_a_message(
     outbox: Outbox, start_relay: StartRelay, breakage: str, says: str, reason: str
 ) -> None:
     outbox.sql(breakage)
@@ -195,7 +195,7 @@ def test_what_only_a_person_can_mend_ends_the_process_with_a_message(
     log = relay.log.read_text()
     assert says in log
     assert "Traceback" not in log
-    words = relay.last_words
+    words = relay.failure
     assert words is not None
     assert (words.reason, says in words.message) == (reason, True)
 
@@ -210,12 +210,12 @@ def test_a_user_without_rights_ends_it_with_a_message(
     )
     assert relay.wait(30) == 1
     outbox.sql("DROP ROLE nobody")
-    words = relay.last_words
+    words = relay.failure
     assert words is not None
     assert (words.reason, "outbox_relay" in words.message) == ("PermissionDenied", True)
 
 
-def test_a_wrong_password_is_told_and_waited_for_and_a_changed_secret_needs_no_restart(
+def test_a_wrong_password_is_reported_and_a_changed_secret_needs_no_restart(
     tmp_path: Path, topic: str, start_relay: StartRelay
 ) -> None:
     with scratch() as folder, Postgres(folder / "pg") as server:
@@ -247,7 +247,7 @@ def test_a_wrong_password_is_told_and_waited_for_and_a_changed_secret_needs_no_r
         wait_until(lambda: relay.get("/readyz")[0] == 200, 40, "it is back")
         assert "right" not in relay.log.read_text()
         assert relay.stop() == 0
-        assert relay.last_words is None
+        assert relay.failure is None
 
 
 def test_em_07_the_topic_template_changes_and_the_event_does_not(

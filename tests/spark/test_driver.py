@@ -22,7 +22,7 @@ def test_a_dry_run_tells_what_would_happen_and_changes_nothing(
     before = deliveries(outbox)
     replay = start_replay(outbox.dsn, dryRun=True, rate={"eventsPerSecond": 100})
     assert replay.wait(120) == 0
-    report = replay.last_words
+    report = replay.final_report
     assert (report.stage, report.matched, report.replayed) == ("Succeeded", 300, 0)
     assert report.preview is not None
     assert report.preview.by_type[0].count == 300
@@ -39,7 +39,7 @@ def test_what_is_dead_comes_back_once(outbox: Outbox, start_replay: StartReplay)
     outbox.emit("order.paid")  # waits already: none of ours
     replay = start_replay(outbox.dsn, rate=FAST, requestedBy="ann@example.com")
     assert replay.wait(180) == 0
-    report = replay.last_words
+    report = replay.final_report
     assert (report.stage, report.matched, report.replayed) == ("Succeeded", 5000, 5000)
     assert report.skipped == 0
     assert outbox.states() == {"PENDING": 5001}
@@ -51,7 +51,7 @@ def test_what_is_dead_comes_back_once(outbox: Outbox, start_replay: StartReplay)
     assert len(replay.happened("task-done")) == 2
     again = start_replay(outbox.dsn, rate=FAST)
     assert again.wait(120) == 0
-    assert again.last_words.replayed == 5000
+    assert again.final_report.replayed == 5000
     assert not again.happened("engine-started")
 
 
@@ -61,7 +61,7 @@ def test_a_replay_of_nothing_succeeds_without_spark(
     outbox.register()
     replay = start_replay(outbox.dsn)
     assert replay.wait(120) == 0
-    assert (replay.last_words.stage, replay.last_words.matched) == ("Succeeded", 0)
+    assert (replay.final_report.stage, replay.final_report.matched) == ("Succeeded", 0)
     assert not replay.happened("engine-started")
 
 
@@ -117,7 +117,7 @@ def test_where_spark_cannot_work_it_says_so_and_another_attempt_may(
     nowhere = {"spark.pyspark.python": "/no/python", "spark.pyspark.driver.python": sys.executable}
     replay = start_replay(outbox.dsn, conf=nowhere)
     assert replay.wait(120) == Exit.AGAIN
-    report = replay.last_words
+    report = replay.final_report
     assert (report.stage, report.reason) == ("Failed", "EngineFailed")
     assert "/no/python" in report.message
     assert outbox.states() == {"DEAD": 10}

@@ -18,7 +18,7 @@ pytestmark = [pytest.mark.pg, pytest.mark.timeout(300)]
 
 def refused(replay: ReplayProcess, reason: str, says: str, code: Exit = Exit.FINAL) -> None:
     assert replay.wait(120) == code
-    report = replay.last_words
+    report = replay.final_report
     assert (report.stage, report.reason) == ("Failed", reason)
     assert says in report.message
     assert "Traceback" not in replay.log.read_text()
@@ -55,7 +55,7 @@ def test_nothing_is_changed_by_what_cannot_be_done(
         ("UPDATE outbox.schema_version SET version = -1", "SchemaOutdated", Exit.AGAIN),
     ],
 )
-def test_a_schema_that_is_not_there_or_too_old_is_told_with_the_cure(
+def test_a_missing_or_outdated_schema_is_reported_with_the_cure(
     outbox: Outbox, start_replay: StartReplay, breakage: str, reason: str, code: Exit
 ) -> None:
     outbox.sql(breakage)
@@ -93,7 +93,7 @@ def test_a_wrong_password_and_a_missing_database_are_told(
 def test_settings_that_cannot_be_read_are_told_field_by_field(start_replay: StartReplay) -> None:
     replay = start_replay("unused", rate={"eventsPerSecond": 0}, speed=3)
     assert replay.wait(120) == Exit.FINAL
-    report = replay.last_words
+    report = replay.final_report
     assert (report.stage, report.reason) == ("Failed", "SettingsInvalid")
     assert "rate.eventsPerSecond" in report.message
     assert "speed" in report.message

@@ -222,7 +222,7 @@ def test_a_migration_does_not_hold_up_producers(
         wait_until(lambda: caplog.messages, 10, "the warning")
         slow.commit()
         assert running.result(30).after == KNOWN + 1
-    assert "not free within 2s" in caplog.messages[0]
+    assert "2s" in caplog.messages[0]
     assert re.search(
         r"pid \d+ 'nightly import' of postgres, idle in transaction, open for \d+s, holds .*relay",
         caplog.messages[0],
@@ -230,13 +230,13 @@ def test_a_migration_does_not_hold_up_producers(
     assert "emit" not in caplog.messages[0]
 
 
-def test_a_migration_that_gets_no_lock_gives_up_and_names_who_is_in_the_way(
+def test_a_migration_that_gets_no_lock_gives_up_and_names_the_blockers(
     database: str, program_with: Callable[[str], list[Migration]]
 ) -> None:
     program_with(NEEDS_A_LOCK)
     with psycopg.connect(database, application_name="forgotten") as slow:
         slow.execute(EMIT)
-        with pytest.raises(StoreBusy, match=r"nothing was changed.*'forgotten'.*End that trans"):
+        with pytest.raises(StoreBusy, match=r"'forgotten'.*outbox-relay migrate"):
             migrate(database, timedelta(seconds=1))
     assert migrate(database).before == KNOWN
 

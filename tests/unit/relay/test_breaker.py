@@ -273,7 +273,7 @@ def test_a_breaker_that_another_worker_closes_just_now_leaves_no_trouble(
 
     def after_another_closed_it(*args: Any) -> None:
         context.breaker.saw([Acked("t[0]@1")])
-        context.health.well("broker")
+        context.health.clear("broker")
         say(*args)
 
     monkeypatch.setattr(context.health, "trouble", after_another_closed_it)

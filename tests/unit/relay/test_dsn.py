@@ -3,13 +3,13 @@
 import pytest
 from psycopg.conninfo import conninfo_to_dict
 
-from outbox_core.store.connection import with_tls_of_the_pod
+from outbox_core.store.connection import with_tls_from_environment
 
 WEAK = "postgresql://app@db/shop?sslmode=disable&sslrootcert=/mine&service=weak"
 
 
 def test_a_dsn_says_what_it_wants_unless_the_pod_says_more() -> None:
-    assert with_tls_of_the_pod(WEAK) == WEAK
+    assert with_tls_from_environment(WEAK) == WEAK
 
 
 def test_neither_a_dsn_nor_a_service_file_weakens_what_the_pod_says(
@@ -21,7 +21,7 @@ def test_neither_a_dsn_nor_a_service_file_weakens_what_the_pod_says(
     monkeypatch.setenv("PGSSLROOTCERT", "/etc/outbox/secrets/ca.crt")
     monkeypatch.delenv("PGSSLCERT", raising=False)
     monkeypatch.delenv("PGSSLKEY", raising=False)
-    assert conninfo_to_dict(with_tls_of_the_pod(WEAK)) == {
+    assert conninfo_to_dict(with_tls_from_environment(WEAK)) == {
         "user": "app",
         "host": "db",
         "dbname": "shop",

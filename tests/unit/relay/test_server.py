@@ -84,7 +84,7 @@ def process(shared: Process) -> Process:
     shared.report = REPORT
     shared.when_asked = lambda: None
     for trouble in shared.health.troubles:
-        shared.health.well(trouble)
+        shared.health.clear(trouble)
     return shared
 
 
@@ -173,7 +173,7 @@ def test_without_a_store_the_status_says_so(process: Process) -> None:
 def test_a_report_that_failed_once_does_not_keep_it_from_being_ready(process: Process) -> None:
     process.health.trouble("status", "no answer")
     assert process.get("/readyz")[0] == 503
-    process.when_asked = lambda: process.health.well("status")
+    process.when_asked = lambda: process.health.clear("status")
     assert process.get("/readyz")[0] == 200
 
 

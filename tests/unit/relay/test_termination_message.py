@@ -1,4 +1,4 @@
-"""The last words of a replay's driver: whole, whatever there is to say."""
+"""The termination message of a replay's driver: valid however much there is to report."""
 
 from datetime import UTC, datetime
 from pathlib import Path
@@ -38,14 +38,14 @@ def left(words: ReplayReport, folder: Path, monkeypatch: pytest.MonkeyPatch) -> 
     file = folder / "termination-log"
     file.write_text("")
     monkeypatch.setenv("OUTBOX_TERMINATION_LOG", str(file))
-    termination.write(words.last_words())
+    termination.write(words.termination_message())
     read = ReplayReport.read(kept(file.read_text()))
     assert read is not None
     return read
 
 
 def test_what_just_fits_is_kept_whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    short = len(report().last_words())
+    short = len(report().termination_message())
     for room in range(-2, 3):  # around the last byte, which is the line's end
         words = report(message="m" * (TERMINATION_BYTES - short + 3 + room))
         read = left(words, tmp_path, monkeypatch)
@@ -83,6 +83,6 @@ def test_where_all_types_fit_none_is_left_out(
 def test_whatever_there_is_to_say_it_fits_and_can_be_read(
     types: int, samples: int, name: int, message: str
 ) -> None:
-    text = report(types, samples, name, message).last_words()
+    text = report(types, samples, name, message).termination_message()
     assert len(text.encode()) < TERMINATION_BYTES
     assert ReplayReport.read(text) is not None
