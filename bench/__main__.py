@@ -64,7 +64,7 @@ def latency(lab: Lab, sizes: Sizes, report: Report) -> None:
 
 def growth(lab: Lab, sizes: Sizes, report: Report) -> None:
     for ordering in ORDERINGS:
-        report.say(f"growth: making {sizes.finished} finished events, {NAMES[ordering]}")
+        report.log(f"growth: making {sizes.finished} finished events, {NAMES[ordering]}")
         with finished(lab, Ours(ordering), sizes.finished) as template:
             cases = {
                 "nothing beside it": (None, None),
@@ -92,7 +92,7 @@ def idling(lab: Lab, sizes: Sizes, report: Report) -> None:
         done = idle(lab, Ours(ordering), sizes.idle)
         report.add("idle", case, done.row())
         for query, calls in done.statements.items():
-            report.say(f"idle: {case}: {calls:5.1f}/min {query[:90]}")
+            report.log(f"idle: {case}: {calls:5.1f}/min {query[:90]}")
         share = report.median("idle", case, "relay % of a core")
         statements = report.median("idle", case, "statements/min")
         report.judge(f"idle, {case}: % of a core", share, 1)
@@ -127,7 +127,7 @@ def main() -> None:
     chosen |= {k: v for k in ("events", "repeat") if (v := getattr(arguments, k))}
     sizes = Sizes(**chosen)
     report = Report("bench", asdict(sizes))
-    report.say("starting PostgreSQL and Kafka")
+    report.log("starting PostgreSQL and Kafka")
     with lab() as servers:
         for name in arguments.only or SCENARIOS:
             SCENARIOS[name](servers, sizes, report)

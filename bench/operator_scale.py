@@ -125,7 +125,7 @@ def measure(count: int, idle: float, report: Report) -> None:
         api.core.create_namespaced_secret(
             NAMESPACE, {"metadata": {"name": "store"}, "stringData": {"dsn": "unused"}}
         )
-        report.say(f"making {count} OutboxRelays")
+        report.log(f"making {count} OutboxRelays")
         for n in range(count):
             api.relays.create(body=relay(n), namespace=NAMESPACE)
         with operator(environ) as process:

@@ -129,10 +129,10 @@ def main() -> None:
     }
     report = Report("peers", {**asdict(sizes), "systems": used})
     if "debezium" in systems:
-        report.say(f"Debezium: {debezium_home()}, {java_of_debezium()}")
+        report.log(f"Debezium: {debezium_home()}, {java_of_debezium()}")
     if "faststream" in systems:
-        report.say(f"faststream-outbox: {python_of_faststream()}")
-    report.say("starting PostgreSQL and Kafka")
+        report.log(f"faststream-outbox: {python_of_faststream()}")
+    report.log("starting PostgreSQL and Kafka")
     with lab() as servers:
         for name in arguments.only or SCENARIOS:
             SCENARIOS[name](servers, sizes, systems, report)

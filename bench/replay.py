@@ -50,7 +50,7 @@ QUICK = Sizes(events=20_000, live_events=50_000, seconds=6, repeat=1)
 
 def speed(lab: Lab, sizes: Sizes, report: Report) -> None:
     title = f"requeue {sizes.events:,} published events"
-    report.say(f"{title}: making them")
+    report.log(f"{title}: making them")
     with finished(lab, Ours(), sizes.events) as template:
         for _ in range(sizes.repeat):
             for name, how in WAYS.items():
@@ -98,7 +98,7 @@ BESIDE: dict[str, Beside] = {
 
 def live(lab: Lab, sizes: Sizes, report: Report) -> None:
     title = f"live events, {LIVE_EVENTS_PER_SECOND:g}/s"
-    report.say(f"{title}: making {sizes.live_events:,} published events to be replayed beside them")
+    report.log(f"{title}: making {sizes.live_events:,} published events to be replayed beside them")
     with finished(lab, Ours(), sizes.live_events) as template:
         for _ in range(sizes.repeat):
             for name, beside in BESIDE.items():
@@ -128,7 +128,7 @@ def main() -> None:
     if sizes.events > MOST_EVENTS:
         parser.error(f"at most {MOST_EVENTS} events")
     report = Report("replay", asdict(sizes))
-    report.say("starting PostgreSQL and Kafka")
+    report.log("starting PostgreSQL and Kafka")
     with lab() as servers:
         for name in arguments.only or SCENARIOS:
             SCENARIOS[name](servers, sizes, report)

@@ -43,13 +43,13 @@ class Report:
     verdicts: list[Verdict] = field(default_factory=list)
     _begin: float = field(default_factory=time.monotonic)
 
-    def say(self, text: str) -> None:
+    def log(self, text: str) -> None:
         elapsed = int(time.monotonic() - self._begin)
         print(f"[{elapsed // 60:3}:{elapsed % 60:02}] {text}", flush=True)
 
     def add(self, scenario: str, case: str, row: Mapping[str, float]) -> None:
         self.runs.append({"scenario": scenario, "case": case, **row})
-        self.say(f"{scenario}: {case}: " + ", ".join(f"{k} {v:g}" for k, v in row.items()))
+        self.log(f"{scenario}: {case}: " + ", ".join(f"{k} {v:g}" for k, v in row.items()))
 
     def median(self, scenario: str, case: str, column: str) -> float | None:
         """None if it was not measured, so that a part of the bench can run alone."""

@@ -1,4 +1,4 @@
-"""Replay: s10 of Open Outbox and what 000, 001, 002 and 004 say of it, for many events at once."""
+"""Replay: s10 of Open Outbox and what 000, 001, 002 and 004 require, for many events at once."""
 
 import threading
 from collections import defaultdict

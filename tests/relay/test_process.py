@@ -69,7 +69,7 @@ def test_lc_22_em_50_several_processes_share_the_work_under_their_pods_names(
     assert len(messages) == 10000
 
 
-def test_oo_62_oo_46_the_port_tells_health_status_and_metrics(
+def test_oo_62_oo_46_the_port_shows_health_status_and_metrics(
     outbox: Outbox, topic: str, start_relay: StartRelay
 ) -> None:
     relay = start_relay(outbox.dsn, "pod-7", kafka={"topic": topic})
@@ -128,9 +128,9 @@ def test_oo_63_em_20_a_failure_is_in_the_log_with_id_and_trace_and_without_paylo
     log = relay.log.read_text()
     assert "TOPSECRET" not in log
     assert "hunter2" not in log
-    # The line tells the verdict; it is written down with the next claim.
+    # The line shows the verdict; it is recorded with the next claim.
     wait_until(
-        lambda: outbox.event(dead[0]["event_ids"][0])["state"] == "DEAD", 10, "it is written down"
+        lambda: outbox.event(dead[0]["event_ids"][0])["state"] == "DEAD", 10, "it is recorded"
     )
 
 
@@ -228,7 +228,7 @@ def test_a_wrong_password_is_reported_and_a_changed_secret_needs_no_restart(
         secret = tmp_path / "dsn"
         secret.write_text(make_conninfo(server.dsn("shop", "relay"), password="wrong"))
         relay = start_relay("unused", kafka={"topic": topic}, store={"dsn": {"file": str(secret)}})
-        wait_until(lambda: relay.status()["reasons"].get("store"), 30, "it says so")
+        wait_until(lambda: relay.status()["reasons"].get("store"), 30, "it is reported")
         report = relay.status()
         assert report["reasons"] == {
             "start": "Starting",

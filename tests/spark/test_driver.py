@@ -15,7 +15,7 @@ pytestmark = [pytest.mark.pg, pytest.mark.timeout(300)]
 FAST = {"eventsPerSecond": 1_000_000}
 
 
-def test_a_dry_run_tells_what_would_happen_and_changes_nothing(
+def test_a_dry_run_shows_what_would_happen_and_changes_nothing(
     outbox: Outbox, start_replay: StartReplay
 ) -> None:
     make_dead(outbox, outbox.register(), 300)
@@ -65,7 +65,7 @@ def test_a_replay_of_nothing_succeeds_without_spark(
     assert not replay.happened("engine-started")
 
 
-def test_the_port_tells_how_far_it_is(outbox: Outbox, start_replay: StartReplay) -> None:
+def test_the_port_shows_the_progress(outbox: Outbox, start_replay: StartReplay) -> None:
     make_dead(outbox, outbox.register(), 20_000)
     # The relay is not running, so all that comes back waits: that must not slow this one down.
     replay = start_replay(outbox.dsn, rate={"eventsPerSecond": 400, "yieldToLive": False})
@@ -76,13 +76,13 @@ def test_the_port_tells_how_far_it_is(outbox: Outbox, start_replay: StartReplay)
     assert report is not None
     assert (report.stage, report.matched, report.pace) == ("Running", 20_000, 400)
     assert 0 < report.replayed < 20_000
-    wait_until(lambda: replay.status().get("secondsLeft"), 30, "it tells its speed")
-    told = replay.status()
+    wait_until(lambda: replay.status().get("secondsLeft"), 30, "it reports its speed")
+    shown = replay.status()
     # Never more than is allowed, but for a tenth of a second that is made up for; how much less,
     # a busy machine decides. What is left is reckoned from that speed.
-    assert told["rate"] < 500
-    left = 20_000 - told["replayed"] - told["skipped"]
-    assert told["secondsLeft"] == pytest.approx(left / told["rate"], rel=0.02)
+    assert shown["rate"] < 500
+    left = 20_000 - shown["replayed"] - shown["skipped"]
+    assert shown["secondsLeft"] == pytest.approx(left / shown["rate"], rel=0.02)
     samples = {
         sample.name: sample.value
         for family in text_string_to_metric_families(replay.get("/metrics")[1])
@@ -95,7 +95,7 @@ def test_the_port_tells_how_far_it_is(outbox: Outbox, start_replay: StartReplay)
     assert replay.stop(30) == 143
 
 
-def test_it_slows_down_while_events_wait_and_says_so(
+def test_it_slows_down_while_events_wait_and_reports_it(
     outbox: Outbox, start_replay: StartReplay
 ) -> None:
     make_dead(outbox, outbox.register(), 3000)
@@ -110,7 +110,7 @@ def test_it_slows_down_while_events_wait_and_says_so(
     assert replay.stop() == 143
 
 
-def test_where_spark_cannot_work_it_says_so_and_another_attempt_may(
+def test_if_spark_fails_it_is_reported_and_another_attempt_may_succeed(
     outbox: Outbox, start_replay: StartReplay
 ) -> None:
     make_dead(outbox, outbox.register(), 10)
@@ -122,8 +122,8 @@ def test_where_spark_cannot_work_it_says_so_and_another_attempt_may(
     assert "/no/python" in report.message
     assert outbox.states() == {"DEAD": 10}
     assert outbox.value("SELECT stopped_at IS NOT NULL FROM outbox.replay")
-    told = "SELECT action, after->>'state' FROM outbox.audit ORDER BY id DESC LIMIT 1"
-    ((action, state),) = outbox.sql(told)
+    last = "SELECT action, after->>'state' FROM outbox.audit ORDER BY id DESC LIMIT 1"
+    ((action, state),) = outbox.sql(last)
     assert action == "replay-stop"
     assert state.startswith("0 replayed, 0 skipped: EngineFailed: ")
     again = start_replay(outbox.dsn)

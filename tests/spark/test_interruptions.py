@@ -49,7 +49,7 @@ def each_came_back_once(outbox: Outbox) -> None:
     assert (done, chunks) == (EVENTS, True)
 
 
-def test_told_to_stop_it_stops_in_good_order_and_another_attempt_goes_on(
+def test_asked_to_stop_it_stops_cleanly_and_another_attempt_continues(
     outbox: Outbox, start_replay: StartReplay
 ) -> None:
     make_dead(outbox, outbox.register(), EVENTS)
@@ -74,7 +74,7 @@ def test_told_to_stop_it_stops_in_good_order_and_another_attempt_goes_on(
     ]
 
 
-def test_told_to_stop_before_it_runs_it_takes_nothing(
+def test_asked_to_stop_before_it_runs_it_takes_nothing(
     outbox: Outbox, start_replay: StartReplay
 ) -> None:
     make_dead(outbox, outbox.register(), EVENTS)
@@ -87,7 +87,7 @@ def test_told_to_stop_before_it_runs_it_takes_nothing(
     assert outbox.sql("SELECT action FROM outbox.audit") == []  # nothing had begun
 
 
-def test_what_a_killed_attempt_left_is_written_down_by_one_that_is_told_before_it_begins(
+def test_what_a_killed_attempt_left_is_recorded_by_one_that_is_stopped_before_it_begins(
     outbox: Outbox, start_replay: StartReplay
 ) -> None:
     make_dead(outbox, outbox.register(), EVENTS)
@@ -106,7 +106,7 @@ def test_what_a_killed_attempt_left_is_written_down_by_one_that_is_told_before_i
     ]
 
 
-def test_told_to_stop_while_the_store_is_away_it_does_not_wait_for_it(
+def test_asked_to_stop_while_the_store_is_away_it_does_not_wait_for_it(
     outbox: Outbox, start_replay: StartReplay
 ) -> None:
     replay = start_replay("postgresql://nobody@127.0.0.1:1/nowhere")
@@ -116,7 +116,7 @@ def test_told_to_stop_while_the_store_is_away_it_does_not_wait_for_it(
     assert replay.final_report.stage == "Stopped"
 
 
-def test_told_to_stop_while_it_plans_it_gives_the_plan_up(
+def test_asked_to_stop_while_it_plans_it_gives_up_the_plan(
     outbox: Outbox, start_replay: StartReplay
 ) -> None:
     make_dead(outbox, outbox.register(), 10)
@@ -162,9 +162,9 @@ def test_a_database_that_restarts_is_waited_for(
     midway(outbox, replay)
     postgres.kill()
     wait_until(lambda: replay.get("/readyz")[0] == 503, 20, "it notices")
-    told = replay.status()
-    assert told["message"].startswith("trying again")
-    assert (told["rate"], told.get("secondsLeft")) == (0, None)
+    shown = replay.status()
+    assert shown["message"].startswith("trying again")
+    assert (shown["rate"], shown.get("secondsLeft")) == (0, None)
     postgres.start()
     again = Outbox(outbox.dsn)
     try:

@@ -1,4 +1,4 @@
-"""Why there is no connection: told apart on a real server, each with its cure."""
+"""Why there is no connection: recognised on a real server, each with its cure."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -84,7 +84,7 @@ def test_the_right_password_opens(guarded: Postgres) -> None:
 def test_a_password_that_spills_over_is_refused_without_showing_any_of_it(
     dsn: str, cure: str
 ) -> None:
-    """A part of it would be taken for the host, the port or the database, and told as such."""
+    """A part of it would be taken for the host, the port or the database, and shown as such."""
     with pytest.raises(SettingsError) as caught:
         connect(dsn, "test")
     assert cure in str(caught.value)

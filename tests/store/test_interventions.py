@@ -197,7 +197,7 @@ def test_oo_56_what_is_out_or_in_flight_is_not_declared_dead(outbox: Outbox, cli
     assert outbox.states() == {"PUBLISHED": 1, "CLAIMED": 1}
 
 
-def test_a_declared_death_lets_its_key_go_on_unless_told_otherwise(
+def test_a_declared_death_lets_its_key_continue_unless_it_holds_the_key(
     outbox: Outbox, cli: Cli, ordered: Ordered
 ) -> None:
     first, second, third = (outbox.emit("x", ordering_key="k") for _ in range(3))

@@ -147,17 +147,17 @@ def test_a_newer_schema_is_worked_with_as_long_as_it_serves_the_program(
     assert fingerprint(database) == before
 
 
-def test_a_migration_says_whom_it_serves() -> None:
+def test_a_migration_declares_which_programs_it_serves() -> None:
     assert Migration(9, "x", "SELECT 1;").serves == 0
     assert Migration(9, "x", "-- Why.\n-- serves programs from version 8 on\nSELECT 1;").serves == 8
 
 
-def test_a_relay_on_a_database_without_a_schema_says_what_to_run(empty_database: str) -> None:
+def test_a_relay_on_a_database_without_a_schema_shows_what_to_run(empty_database: str) -> None:
     with connect(empty_database, "test") as conn, pytest.raises(SchemaMissing, match="migrate"):
         require_current(conn)
 
 
-def test_a_database_that_is_behind_is_told_apart(database: str) -> None:
+def test_a_database_that_is_behind_is_recognised(database: str) -> None:
     with psycopg.connect(database, autocommit=True) as conn:
         conn.execute("DELETE FROM outbox.schema_version WHERE version = %s", (KNOWN,))
     with connect(database, "test") as own, pytest.raises(StoreError, match="migrate"):

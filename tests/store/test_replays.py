@@ -239,7 +239,7 @@ def test_where_more_match_than_allowed_nothing_happens_at_all(outbox: Outbox, re
 
 
 @pytest.mark.parametrize("pattern", ["(", "a{2,1}", "[z-a]", "\\"])
-def test_a_bad_regular_expression_is_told_in_postgresqls_words(
+def test_a_bad_regular_expression_is_refused_with_postgresqls_message(
     outbox: Outbox, relay: int, pattern: str
 ) -> None:
     settings = replay_settings(select={"errorMatches": pattern})

@@ -225,9 +225,7 @@ def test_transactions_that_began_before_are_waited_for(outbox: Outbox, cli: Cli)
     assert waiting(outbox) == 0
 
 
-def test_what_cannot_be_finished_says_so_and_is_finished_by_the_next_run(
-    outbox: Outbox, cli: Cli
-) -> None:
+def test_an_unfinished_run_reports_it_and_the_next_one_finishes(outbox: Outbox, cli: Cli) -> None:
     outbox.register("orders")
     outbox.emit()
     producer = outbox.connect()
@@ -261,7 +259,7 @@ def test_a_database_without_an_outbox_leaves_nothing_to_do(
     assert "nothing to do, this database has no outbox" in cli(*ORDERS)
 
 
-def test_a_dry_run_tells_the_counts_and_changes_nothing(outbox: Outbox, cli: Cli) -> None:
+def test_a_dry_run_shows_the_counts_and_changes_nothing(outbox: Outbox, cli: Cli) -> None:
     mixed(outbox)
     before = outbox.sql("SELECT * FROM outbox.delivery ORDER BY seq")
     found = cli.json(*ORDERS, "--dry-run")

@@ -164,7 +164,7 @@ def renewed(guarded: Guarded) -> Authority:
 
 
 @pytest.mark.parametrize("said", [{}, {"sslmode": "disable"}, {"sslrootcert": "/nowhere"}], ids=str)
-def test_the_pod_decides_and_not_what_the_dsn_says(
+def test_the_environment_decides_and_not_the_dsn(
     guarded: Guarded, renewed: Authority, tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
     said: dict[str, str],
 ) -> None:  # fmt: skip
@@ -181,7 +181,7 @@ def test_the_pod_decides_and_not_what_the_dsn_says(
         connect(guarded.dsn(host="elsewhere", sslmode="require"), "test")
 
 
-def test_what_is_wrong_is_told_with_its_cure(
+def test_what_is_wrong_is_reported_with_its_cure(
     guarded: Guarded, stranger: Authority, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     ours = guarded.trust()

@@ -126,7 +126,7 @@ def test_the_numbers_in_the_texts_are_those_of_the_code() -> None:
     )
 
 
-# What the specification wants said ----------------------------------------------------------
+# What the specification requires to be documented -------------------------------------------
 
 
 def test_em_53_nothing_stronger_than_at_least_once_is_claimed() -> None:
@@ -154,7 +154,7 @@ def test_oo_29_stronger_guarantees_are_implied_nowhere() -> None:
         "| Exactly once. [Duplicates happen.]"
         in section("README.md", "What is promised").partition("| not promised |")[2]
     )
-    # The one place that speaks of it otherwise is the section that says what it would take.
+    # The only other place that mentions it is the section about what it would take.
     pages = {page: page.read_text() for page in [*PAGES, *(ROOT / "examples").iterdir()]}
     delivery = pages[DOCS / "delivery.md"]
     pages[DOCS / "delivery.md"] = re.sub(r"## Exactly-once\n.*?(?=\n## )", "", delivery, flags=re.S)
@@ -168,7 +168,7 @@ def test_oo_29_stronger_guarantees_are_implied_nowhere() -> None:
             assert text[: found.start()].endswith("| not promised | instead |\n|---|---|\n| "), page
 
 
-def test_tc_16_published_is_said_not_to_mean_consumed() -> None:
+def test_tc_16_published_is_documented_not_to_mean_consumed() -> None:
     text = section("docs/delivery.md", "What PUBLISHED means")
     assert "the broker has acknowledged the event: Kafka, with `acks=all`" in text
     assert "It does not mean that anybody has consumed it" in text
@@ -265,7 +265,7 @@ def test_ek_04_the_metadata_keys_of_actions_are_documented() -> None:
 # The deduplicating consumer -----------------------------------------------------------------
 
 
-def test_tc_19_consumers_are_told_to_be_idempotent_and_shown_how() -> None:
+def test_tc_19_consumers_must_be_idempotent_and_are_shown_how() -> None:
     text = section("docs/delivery.md", "Idempotent consumers")
     assert text.startswith("Consumers should be idempotent, and can deduplicate by the event's id")
     shown = re.search(r"```python\n(.*?)```", (DOCS / "delivery.md").read_text(), re.S)

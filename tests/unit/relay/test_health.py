@@ -1,4 +1,4 @@
-"""Health: ready when nothing stands in the way, and each change said once."""
+"""Health: ready when there are no troubles, and each change is logged once."""
 
 import logging
 
@@ -31,10 +31,10 @@ def test_draining_is_not_ready_and_no_trouble(
     health: Health, caplog: pytest.LogCaptureFixture
 ) -> None:
     health.clear("start")
-    health.draining("told to stop")
-    assert health.troubles == {"draining": "told to stop"}
+    health.draining("asked to stop")
+    assert health.troubles == {"draining": "asked to stop"}
     assert [(r.levelname, r.message) for r in caplog.records] == [
-        ("INFO", "draining: told to stop")
+        ("INFO", "draining: asked to stop")
     ]
 
 
@@ -83,5 +83,5 @@ def test_a_trouble_has_its_errors_reason_and_both_go_together(health: Health) ->
     health.trouble("store", StoreUnavailable("away"))
     assert health.reasons["store"] == "StoreUnreachable"
     health.clear("store")
-    health.draining("told to stop")
+    health.draining("asked to stop")
     assert health.reasons == {"broker": "BrokerUnreachable", "draining": "Draining"}

@@ -54,7 +54,7 @@ def test_what_just_fits_is_kept_whole(tmp_path: Path, monkeypatch: pytest.Monkey
             assert read == words
 
 
-def test_types_and_samples_give_way_and_it_is_said(
+def test_types_and_samples_are_left_out_and_counted(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     read = left(report(types=100, samples=20, name=60), tmp_path, monkeypatch)
@@ -80,7 +80,7 @@ def test_where_all_types_fit_none_is_left_out(
     name=st.integers(3, 5000),
     message=st.text(max_size=6000),
 )
-def test_whatever_there_is_to_say_it_fits_and_can_be_read(
+def test_however_much_there_is_to_report_it_fits_and_can_be_read(
     types: int, samples: int, name: int, message: str
 ) -> None:
     text = report(types, samples, name, message).termination_message()
