@@ -1,1 +1,1 @@
-"""Measurements: `make bench` for ours, `make bench-peers` for ours beside others."""
+"""Measurements: `make bench` for ours, `make bench-peers` to compare ours with others."""

@@ -1,4 +1,4 @@
-"""`make bench`: ours alone. `python -m bench --help` tells how to run a part of it."""
+"""`make bench`: ours alone. `python -m bench --help` shows how to run a part of it."""
 
 import argparse
 from collections.abc import Callable
@@ -14,7 +14,7 @@ from bench.scenarios.producer import producer
 from bench.scenarios.steady import steady
 from bench.systems.ours import Ours
 
-RATE = 500.0
+EVENTS_PER_SECOND = 500.0
 ORDERINGS: tuple[Literal["None", "Key"], ...] = ("None", "Key")
 NAMES = {"None": "unordered", "Key": "ordered"}
 
@@ -38,7 +38,7 @@ def drains(lab: Lab, sizes: Sizes, report: Report) -> None:
         ("ordered, 1000 keys", "Key", 1000),
         ("ordered, 10 hot keys", "Key", 10),
     ]
-    # Round by round, so that a busy minute of the machine does not fall on one case alone.
+    # Round by round, so that a busy minute of the machine does not affect one case only.
     for _ in range(sizes.repeat):
         for name, ordering, keys in works:
             for processes in (1, 2):
@@ -58,13 +58,13 @@ def drains(lab: Lab, sizes: Sizes, report: Report) -> None:
 def latency(lab: Lab, sizes: Sizes, report: Report) -> None:
     for _ in range(sizes.repeat):
         for ordering in ORDERINGS:
-            done = steady(lab, Ours(ordering), RATE, sizes.seconds, 1000)
+            done = steady(lab, Ours(ordering), EVENTS_PER_SECOND, sizes.seconds, 1000)
             report.add("latency at 500/s", NAMES[ordering], done.row())
 
 
 def growth(lab: Lab, sizes: Sizes, report: Report) -> None:
     for ordering in ORDERINGS:
-        report.say(f"growth: making {sizes.finished} finished events, {NAMES[ordering]}")
+        report.log(f"growth: making {sizes.finished} finished events, {NAMES[ordering]}")
         with finished(lab, Ours(ordering), sizes.finished) as template:
             cases = {
                 "nothing beside it": (None, None),
@@ -92,7 +92,7 @@ def idling(lab: Lab, sizes: Sizes, report: Report) -> None:
         done = idle(lab, Ours(ordering), sizes.idle)
         report.add("idle", case, done.row())
         for query, calls in done.statements.items():
-            report.say(f"idle: {case}: {calls:5.1f}/min {query[:90]}")
+            report.log(f"idle: {case}: {calls:5.1f}/min {query[:90]}")
         share = report.median("idle", case, "relay % of a core")
         statements = report.median("idle", case, "statements/min")
         report.judge(f"idle, {case}: % of a core", share, 1)
@@ -127,7 +127,7 @@ def main() -> None:
     chosen |= {k: v for k in ("events", "repeat") if (v := getattr(arguments, k))}
     sizes = Sizes(**chosen)
     report = Report("bench", asdict(sizes))
-    report.say("starting PostgreSQL and Kafka")
+    report.log("starting PostgreSQL and Kafka")
     with lab() as servers:
         for name in arguments.only or SCENARIOS:
             SCENARIOS[name](servers, sizes, report)

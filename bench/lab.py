@@ -1,8 +1,8 @@
 """
 The lab: the servers of one run of the bench, and a fresh database and topic for each measurement.
 
-PostgreSQL and Kafka are as durable as in production; what is changed is only what would make one
-run unlike the next, and it is the same for every system that is measured.
+PostgreSQL and Kafka are as durable as in production. Only settings that would make runs differ are
+changed, in the same way for every system that is measured.
 """
 
 import itertools
@@ -26,7 +26,7 @@ Flavour = Literal["plain", "logical", "counting"]
 
 SETTINGS = {
     "shared_buffers": "1GB",
-    # A checkpoint in the middle of one run and not of another would be most of the difference.
+    # A checkpoint during one run and not during another would cause most of the difference.
     "checkpoint_timeout": "1h",
     "max_wal_size": "16GB",
     "max_connections": "200",
@@ -34,20 +34,20 @@ SETTINGS = {
 }
 FLAVOURS: dict[Flavour, dict[str, str]] = {
     "plain": {"wal_level": "replica"},
-    # Debezium reads the log. The others need not pay for what only it needs.
+    # Only Debezium reads the log. The others must not pay for what only it needs.
     "logical": {"wal_level": "logical"},
-    # Counting statements costs a little: only where they are counted.
+    # Counting statements costs a little: enabled only where they are counted.
     "counting": {"wal_level": "replica", "shared_preload_libraries": "pg_stat_statements"},
 }
 PARTITIONS = 6
-WARM_UP_MANY = 600_000
-WARM_UP_SINGLE = 10_000
+WARM_UP_EVENTS = 600_000
+WARM_UP_SINGLE_EVENTS = 10_000
 HEADERS: list[tuple[str, str | bytes | None]] = [("a-header", "its value")] * 4
 
 
 @dataclass(frozen=True)
 class Site:
-    """Where one measurement happens."""
+    """The database and topic of one measurement."""
 
     postgres: Postgres
     kafka: Kafka
@@ -68,7 +68,7 @@ class Lab:
         self._warm_up()
 
     def postgres(self, flavour: Flavour) -> Postgres:
-        """Started when first asked for; an idle server costs the others nothing worth measuring."""
+        """Started at its first use; an idle server does not measurably affect the others."""
         if flavour not in self._postgres:
             server = Postgres(self._folder / flavour, {**SETTINGS, **FLAVOURS[flavour]})
             self._postgres[flavour] = self._stack.enter_context(server)
@@ -76,7 +76,7 @@ class Lab:
 
     @contextmanager
     def site(self, flavour: Flavour = "plain", template: str | None = None) -> Iterator[Site]:
-        """A database, as a copy of `template` if given, and a topic; both go away again."""
+        """A database, as a copy of `template` if given, and a topic; both are deleted again."""
         postgres = self.postgres(flavour)
         name = f"bench_{next(self._numbers)}"
         folder = self._folder / name
@@ -91,9 +91,10 @@ class Lab:
 
     def _warm_up(self) -> None:
         """
-        A broker compiles itself while it works: whoever came first would pay for that. Measured, a
-        first drain cost it 18 microseconds an event and a seventh 9; so both kinds of work that
-        follow, large requests and single events that a consumer waits for, are done until then.
+        The broker's JVM compiles code while it works: the first measurement would pay for that.
+        Measured: a first drain cost 18 microseconds per event, a seventh 9. So both kinds of work
+        that follow, large requests and single events that a consumer waits for, are done until it
+        has settled.
         """
         self.topics.create("warm-up", PARTITIONS)
         producer = Producer(
@@ -104,7 +105,7 @@ class Lab:
                 **QUIET,
             }
         )
-        for n in range(WARM_UP_MANY):
+        for n in range(WARM_UP_EVENTS):
             while True:
                 try:
                     producer.produce("warm-up", payload_of(n), key=b"%d" % n, headers=HEADERS)
@@ -116,14 +117,14 @@ class Lab:
         with ThreadPoolExecutor(1) as pool:
             ends = self.topics.ends("warm-up")
             reading = pool.submit(
-                consume, self.kafka.bootstrap, "warm-up", ends, 0, WARM_UP_SINGLE, until
+                consume, self.kafka.bootstrap, "warm-up", ends, 0, WARM_UP_SINGLE_EVENTS, until
             )
-            for n in range(WARM_UP_SINGLE):
+            for n in range(WARM_UP_SINGLE_EVENTS):
                 producer.produce("warm-up", payload_of(n), key=b"%d" % n)
                 producer.flush(10)
             reading.result()
         self.topics.delete("warm-up")
-        time.sleep(5)  # what it has found hot it compiles now, beside its work
+        time.sleep(5)  # it compiles its hot code now, while it works
 
 
 def copy_of(postgres: Postgres, template: str, name: str) -> str:

@@ -15,7 +15,7 @@ import psycopg
 
 from bench.lab import Site
 
-TICK = 1 / os.sysconf("SC_CLK_TCK")
+TICK_SECONDS = 1 / os.sysconf("SC_CLK_TCK")
 
 
 @dataclass(frozen=True)
@@ -24,7 +24,7 @@ class Reading:
     relay: float
     postgres: float
     kafka: float
-    """Seconds of CPU since each of them was started."""
+    """Seconds of CPU since each process was started."""
     wal: int
     """Position in the write-ahead log."""
 
@@ -49,7 +49,7 @@ class Cost:
 class Meter:
     def __init__(self, site: Site) -> None:
         self._site = site
-        # Kept open: a connection per reading would itself be a cost.
+        # Kept open: a connection per reading would itself cost CPU.
         self._conn = psycopg.connect(site.dsn, autocommit=True, application_name="bench-meter")
 
     def read(self, relay: Iterable[int]) -> Reading:
@@ -82,7 +82,7 @@ def cpu_of_tree(root: int, parents: dict[int, int] | None = None) -> float:
     level, tree = {root}, {root}
     while level := {child for child, parent in parents.items() if parent in level} - tree:
         tree |= level
-    return sum(map(_ticks, tree)) * TICK
+    return sum(map(_ticks, tree)) * TICK_SECONDS
 
 
 def peak_memory(pid: int) -> float:
@@ -90,7 +90,7 @@ def peak_memory(pid: int) -> float:
     for line in Path(f"/proc/{pid}/status").read_text().splitlines():
         if line.startswith("VmHWM:"):
             return int(line.split()[1]) / 1024
-    raise ValueError(f"process {pid} tells no peak of memory")
+    raise ValueError(f"process {pid} reports no peak of memory")
 
 
 def _parents() -> dict[int, int]:
@@ -107,7 +107,7 @@ def _ticks(pid: int) -> int:
 
 
 def _stat(pid: int) -> list[str]:
-    """The fields behind the command's name, which may itself hold blanks; none if it is gone."""
+    """The fields after the command's name, which may contain blanks; none if it is gone."""
     try:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     except (FileNotFoundError, ProcessLookupError):

@@ -2,8 +2,8 @@
 `make bench-operator`: many OutboxRelays on one operator, on a real API server.
 
 How long until all are reconciled, what a restart of the operator costs, and what it costs when
-nothing happens. The relays ask for no pods: five hundred would not fit on one machine, and pods are
-Kubernetes' work. Everything else of a relay is there, seven objects each.
+nothing happens. The relays have no pods: five hundred would not fit on one machine, and pods are
+Kubernetes' work. All other children of a relay exist, seven objects each.
 """
 
 import argparse
@@ -18,7 +18,7 @@ from typing import Any
 
 import kubernetes.dynamic
 
-from bench.meter import TICK, peak_memory
+from bench.meter import TICK_SECONDS, peak_memory
 from bench.report import Report
 from dev.cluster import binaries
 from dev.cluster.clusters import chosen, exports
@@ -26,7 +26,7 @@ from dev.cluster.clusters import chosen, exports
 CRDS = Path(__file__).resolve().parent.parent / "crds"
 NAMESPACE = "bench-operator"
 API = "outbox.dev/v1alpha1"
-LONGEST = 600.0
+TIMEOUT_SECONDS = 600.0
 UNTYPED: Any = kubernetes
 
 BARS = {"seconds": 120.0, "idle % of a core": 2.0}
@@ -83,14 +83,14 @@ def operator(environ: Mapping[str, str]) -> Iterator[subprocess.Popen[bytes]]:
 
 def cpu(process: "subprocess.Popen[bytes]") -> float:
     fields = Path(f"/proc/{process.pid}/stat").read_text().rpartition(")")[2].split()
-    return (int(fields[11]) + int(fields[12])) * TICK
+    return (int(fields[11]) + int(fields[12])) * TICK_SECONDS
 
 
 def wait(done: Callable[[], bool]) -> float:
     begin = time.monotonic()
     while not done():
-        if time.monotonic() - begin > LONGEST:
-            raise SystemExit(f"not within {LONGEST:g} s")
+        if time.monotonic() - begin > TIMEOUT_SECONDS:
+            raise SystemExit(f"not within {TIMEOUT_SECONDS:g} s")
         time.sleep(0.5)
     return time.monotonic() - begin
 
@@ -125,7 +125,7 @@ def measure(count: int, idle: float, report: Report) -> None:
         api.core.create_namespaced_secret(
             NAMESPACE, {"metadata": {"name": "store"}, "stringData": {"dsn": "unused"}}
         )
-        report.say(f"making {count} OutboxRelays")
+        report.log(f"making {count} OutboxRelays")
         for n in range(count):
             api.relays.create(body=relay(n), namespace=NAMESPACE)
         with operator(environ) as process:
@@ -139,7 +139,7 @@ def measure(count: int, idle: float, report: Report) -> None:
                     "MB": round(peak_memory(process.pid)),
                 },
             )
-            wait(lambda: is_quiet(api))  # Kubernetes itself is not done with them yet
+            wait(lambda: is_quiet(api))  # Kubernetes itself has not finished with them yet
             written, before = api.versions(), cpu(process)
             time.sleep(idle)
             share = (cpu(process) - before) / idle * 100

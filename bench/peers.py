@@ -1,9 +1,9 @@
 """
-`make bench-peers`: ours beside Debezium Server and faststream-outbox, on the same work.
+`make bench-peers`: ours compared with Debezium Server and faststream-outbox, on the same work.
 
 All in one run and in turns, every second round in the opposite order: absolute figures change with
-the machine and the hour, ratios of neighbours hardly do. Debezium is ordered by nature, and stands
-beside both our modes.
+the machine and the hour, ratios within a round hardly do. Debezium is always ordered, and is
+compared with both our modes.
 """
 
 import argparse
@@ -21,7 +21,7 @@ from bench.systems.debezium import Debezium
 from bench.systems.faststream import Faststream
 from bench.systems.ours import Ours
 
-RATE = 500.0
+EVENTS_PER_SECOND = 500.0
 PEERS = ("debezium", "faststream")
 Work = Literal["drain", "latency"]
 WORKS: tuple[Work, ...] = ("drain", "latency")
@@ -48,7 +48,7 @@ def everyone(tuned_for: Work) -> list[System]:
 def in_turns(
     systems: Callable[[], list[System]], chosen: Sequence[str], rounds: int
 ) -> list[System]:
-    """New ones in each round, every second round in the opposite order."""
+    """New systems in each round, every second round in the opposite order."""
     found: list[System] = []
     for number in range(rounds):
         some = [s for s in systems() if s.name.partition(",")[0] in chosen]
@@ -89,7 +89,9 @@ def bursts(lab: Lab, sizes: Sizes, chosen: Sequence[str], report: Report) -> Non
 def latency(lab: Lab, sizes: Sizes, chosen: Sequence[str], report: Report) -> None:
     title = "latency at 500/s"
     for system in in_turns(lambda: everyone("latency"), chosen, sizes.repeat):
-        report.add(title, system.name, steady(lab, system, RATE, sizes.seconds, 1000).row())
+        report.add(
+            title, system.name, steady(lab, system, EVENTS_PER_SECOND, sizes.seconds, 1000).row()
+        )
     bars = {"ours": {"p50 ms": 0.4, "p99": 0.5}, "ours, ordered": {"p50 ms": 1.0, "p99": 1.0}}
     for name, columns in bars.items():
         for column, bar in columns.items():
@@ -127,10 +129,10 @@ def main() -> None:
     }
     report = Report("peers", {**asdict(sizes), "systems": used})
     if "debezium" in systems:
-        report.say(f"Debezium: {debezium_home()}, {java_of_debezium()}")
+        report.log(f"Debezium: {debezium_home()}, {java_of_debezium()}")
     if "faststream" in systems:
-        report.say(f"faststream-outbox: {python_of_faststream()}")
-    report.say("starting PostgreSQL and Kafka")
+        report.log(f"faststream-outbox: {python_of_faststream()}")
+    report.log("starting PostgreSQL and Kafka")
     with lab() as servers:
         for name in arguments.only or SCENARIOS:
             SCENARIOS[name](servers, sizes, systems, report)

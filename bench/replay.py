@@ -1,8 +1,8 @@
 """
-`make bench-replay`: bulk replay. How fast without a throttle, and what live traffic feels of it.
+`make bench-replay`: bulk replay. How fast without a throttle, and how much it delays live events.
 
-Spark, PostgreSQL, Kafka, the relay, producer and consumer share this machine: what live traffic
-feels here is worse than where Spark has machines of its own.
+Spark, PostgreSQL, Kafka, the relay, producer and consumer share this machine: live events are
+delayed more than where Spark has machines of its own.
 """
 
 import argparse
@@ -16,24 +16,30 @@ import psycopg
 from bench.lab import Lab, Site, lab
 from bench.report import Report
 from bench.scenarios.growth import finished
-from bench.scenarios.requeue import UNTHROTTLED, WAYS, Driver, requeue, single_statement
+from bench.scenarios.requeue import (
+    UNTHROTTLED_EVENTS_PER_SECOND,
+    WAYS,
+    Driver,
+    requeue,
+    single_statement,
+)
 from bench.scenarios.steady import Beside, nothing, steady
 from bench.systems.ours import Ours
 
-LIVE = 200.0
-"""Live events per second."""
-SETTLE = 3.0
-"""Seconds from the first chunk until it is measured: the tasks of Spark have all started then."""
-START = 120.0
-WARM_UP = 8.0
-"""Seconds until live events are measured."""
-MOST = 1_000_000
-"""Numbers from there on are those of live events."""
+LIVE_EVENTS_PER_SECOND = 200.0
+"""Rate of the live events."""
+SETTLE_SECONDS = 3.0
+"""From the first chunk to the measurement: by then all tasks of Spark have started."""
+START_TIMEOUT_SECONDS = 120.0
+WARM_UP_SECONDS = 8.0
+"""Until live events are measured."""
+MOST_EVENTS = 1_000_000
+"""Live events have larger numbers."""
 
 
 @dataclass(frozen=True)
 class Sizes:
-    events: int = MOST
+    events: int = MOST_EVENTS
     live_events: int = 200_000
     seconds: float = 40
     repeat: int = 3
@@ -44,7 +50,7 @@ QUICK = Sizes(events=20_000, live_events=50_000, seconds=6, repeat=1)
 
 def speed(lab: Lab, sizes: Sizes, report: Report) -> None:
     title = f"requeue {sizes.events:,} published events"
-    report.say(f"{title}: making them")
+    report.log(f"{title}: making them")
     with finished(lab, Ours(), sizes.events) as template:
         for _ in range(sizes.repeat):
             for name, how in WAYS.items():
@@ -55,29 +61,29 @@ def speed(lab: Lab, sizes: Sizes, report: Report) -> None:
 
 
 def at_the_default_rate(site: Site) -> Callable[[], None]:
-    """It goes on all the time, so it is measured when it has settled."""
+    """It runs during the whole measurement, which begins when it has settled."""
     driver = Driver(site)
     driver.start()
-    deadline = time.monotonic() + START
+    deadline = time.monotonic() + START_TIMEOUT_SECONDS
     with psycopg.connect(site.dsn, autocommit=True) as conn:
         while not conn.execute("SELECT 1 FROM outbox.replay_ledger LIMIT 1").fetchone():
             if not driver.running or time.monotonic() > deadline:
                 raise RuntimeError(f"no chunk was taken:\n{driver.log_tail()}")
             time.sleep(0.1)
-    time.sleep(SETTLE)
+    time.sleep(SETTLE_SECONDS)
     return driver.stop
 
 
 def without_a_throttle(site: Site) -> Callable[[], None]:
-    """Over in seconds, so it begins with the measurement: Spark takes as long to start."""
-    driver = Driver(site, UNTHROTTLED, yields=False)
+    """It takes only seconds, so it begins with the measurement: Spark takes as long to start."""
+    driver = Driver(site, UNTHROTTLED_EVENTS_PER_SECOND, yields=False)
     driver.start()
     return driver.stop
 
 
 def in_one_statement(site: Site) -> Callable[[], None]:
-    """Over in seconds, too."""
-    thread = threading.Timer(WARM_UP, single_statement, [site])
+    """This takes only seconds, too."""
+    thread = threading.Timer(WARM_UP_SECONDS, single_statement, [site])
     thread.start()
     return thread.join
 
@@ -91,13 +97,15 @@ BESIDE: dict[str, Beside] = {
 
 
 def live(lab: Lab, sizes: Sizes, report: Report) -> None:
-    title = f"live events, {LIVE:g}/s"
-    report.say(f"{title}: making {sizes.live_events:,} published events to be replayed beside them")
+    title = f"live events, {LIVE_EVENTS_PER_SECOND:g}/s"
+    report.log(f"{title}: making {sizes.live_events:,} published events to be replayed beside them")
     with finished(lab, Ours(), sizes.live_events) as template:
         for _ in range(sizes.repeat):
             for name, beside in BESIDE.items():
                 done = steady(
-                    *(lab, Ours(), LIVE, sizes.seconds, 1000), template=template, beside=beside
+                    *(lab, Ours(), LIVE_EVENTS_PER_SECOND, sizes.seconds, 1000),
+                    template=template,
+                    beside=beside,
                 )
                 report.add(title, name, done.row())
     alone, default, *_ = (report.median(title, name, "p99") for name in BESIDE)
@@ -111,16 +119,16 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m bench.replay", description=__doc__)
     parser.add_argument("--quick", action="store_true", help="small numbers: does it work at all?")
     parser.add_argument("--only", action="append", choices=SCENARIOS, help="may be repeated")
-    parser.add_argument("--events", type=int, help=f"events to requeue, at most {MOST}")
+    parser.add_argument("--events", type=int, help=f"events to requeue, at most {MOST_EVENTS}")
     parser.add_argument("--repeat", type=int, help="runs of each case")
     arguments = parser.parse_args()
     chosen = asdict(QUICK if arguments.quick else Sizes())
     chosen |= {k: v for k in ("events", "repeat") if (v := getattr(arguments, k))}
     sizes = Sizes(**chosen)
-    if sizes.events > MOST:
-        parser.error(f"at most {MOST} events")
+    if sizes.events > MOST_EVENTS:
+        parser.error(f"at most {MOST_EVENTS} events")
     report = Report("replay", asdict(sizes))
-    report.say("starting PostgreSQL and Kafka")
+    report.log("starting PostgreSQL and Kafka")
     with lab() as servers:
         for name in arguments.only or SCENARIOS:
             SCENARIOS[name](servers, sizes, report)

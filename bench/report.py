@@ -1,4 +1,4 @@
-"""The record of a run: progress meanwhile, tables and verdicts at its end, and all as JSON."""
+"""The record of a run: progress while it runs, tables and verdicts at its end, all as JSON."""
 
 import json
 import os
@@ -43,13 +43,13 @@ class Report:
     verdicts: list[Verdict] = field(default_factory=list)
     _begin: float = field(default_factory=time.monotonic)
 
-    def say(self, text: str) -> None:
+    def log(self, text: str) -> None:
         elapsed = int(time.monotonic() - self._begin)
         print(f"[{elapsed // 60:3}:{elapsed % 60:02}] {text}", flush=True)
 
     def add(self, scenario: str, case: str, row: Mapping[str, float]) -> None:
         self.runs.append({"scenario": scenario, "case": case, **row})
-        self.say(f"{scenario}: {case}: " + ", ".join(f"{k} {v:g}" for k, v in row.items()))
+        self.log(f"{scenario}: {case}: " + ", ".join(f"{k} {v:g}" for k, v in row.items()))
 
     def median(self, scenario: str, case: str, column: str) -> float | None:
         """None if it was not measured, so that a part of the bench can run alone."""
@@ -105,7 +105,7 @@ class Report:
         ]
 
     def _summary(self, scenario: str) -> list[dict[str, object]]:
-        """A line per case: the median of every column, and how far the first one ranged."""
+        """A line per case: the median of every column, and the range of the first one."""
         rows: list[dict[str, object]] = []
         runs = [run for run in self.runs if run["scenario"] == scenario]
         for case in dict.fromkeys(run["case"] for run in runs):
@@ -134,7 +134,7 @@ def table(rows: Sequence[Mapping[str, object]]) -> str:
 
 
 def machine() -> dict[str, object]:
-    """What the figures were made on."""
+    """The machine and versions that the figures are from."""
     postgres = subprocess.run(
         [find_binaries() / "postgres", "--version"], capture_output=True, text=True, check=True
     )

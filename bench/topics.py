@@ -1,8 +1,8 @@
 """
-Topics: making them, seeing how full they are, and checking what is in them afterwards.
+Topics: creating them, reading their size, and checking their contents afterwards.
 
 The broker stamps each record when it appends it (LogAppendTime), so that the time of the first and
-the last event is exact, and nobody has to consume while a drain is being measured.
+the last event is exact, and no consumer has to run while a drain is being measured.
 """
 
 import time
@@ -23,14 +23,14 @@ LATEST = OffsetSpec.latest()  # type: ignore[no-untyped-call]
 
 @dataclass(frozen=True)
 class Contents:
-    """What a topic holds."""
+    """The contents of a topic."""
 
     first_at: float
     last_at: float
     distinct: int
     duplicates: int
     violations: int
-    """Events that came after a later event of their key, first deliveries only."""
+    """Events that arrived after a later event of their key, first deliveries only."""
 
 
 class Topics:
@@ -59,7 +59,7 @@ class Topics:
         return sum(self.ends(name))
 
     def contents(self, name: str, keys: int, skip: Sequence[int] = ()) -> Contents:
-        """Read all of it, or what lies behind the offsets `skip`."""
+        """Read all of it, or everything after the offsets `skip`."""
         ends = self.ends(name)
         starts = list(skip) or [OFFSET_BEGINNING] * len(ends)
         consumer = Consumer(

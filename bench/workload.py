@@ -1,9 +1,9 @@
 """
 The work: numbered events of 300 bytes over a number of keys, the same for every system.
 
-An event's number stands at the start of its payload, and its key follows from its number: so
-whoever reads a topic knows what it holds, whichever system wrote it. `produce` and `consume` run
-in processes of their own, so that neither waits for the other's interpreter.
+An event's number is at the start of its payload, and its key follows from its number: so a topic
+can be checked whichever system wrote it. `produce` and `consume` run in processes of their own, so
+that neither waits for the other's interpreter.
 """
 
 import threading
@@ -27,7 +27,7 @@ NUMBERS_SQL = "generate_series(%(first)s::bigint, %(first)s::bigint + %(events)s
 """For `INSERT ... SELECT`, with the parameters first, events and keys."""
 
 CONNECTIONS = 5
-"""One could not commit 500 times a second on a slow disk. All numbers of keys that are used are
+"""A single one could not commit 500 times per second on a slow disk. All numbers of keys are
 multiples of it, so that a key's events always come from the same connection, in order."""
 
 
@@ -47,9 +47,10 @@ def produce(
     dsn: str, insert: str, first: int, events: int, keys: int, rate: float, begin_ns: int
 ) -> "array[int]":
     """
-    One transaction per event, at a steady rate; when each commit returned, on the system's clock.
+    One transaction per event, at a steady rate; returns when each commit returned, on the system's
+    clock.
 
-    The schedule does not wait for whoever is late: a stall delays events, it does not cancel them.
+    The schedule does not wait for late commits: a stall delays events, but does not cancel them.
     `insert` has the parameters key and payload.
     """
     committed = array("q", bytes(8 * events))
@@ -82,13 +83,13 @@ def produce(
 def consume(
     bootstrap: str, topic: str, offsets: Sequence[int], first: int, events: int, until_ns: int
 ) -> "array[int]":
-    """When each event came, on the system's clock; 0 for what did not come until `until_ns`."""
+    """When each event arrived, on the system's clock; 0 if it did not arrive by `until_ns`."""
     received = array("q", bytes(8 * events))
     consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": "bench", **QUIET})
     consumer.assign([TopicPartition(topic, p, offset) for p, offset in enumerate(offsets)])
     missing = events
     while missing and time.monotonic_ns() < until_ns:
-        # One by one: consume(many) would sit on the first until there are many, or time is up.
+        # One by one: consume(many) would hold back the first until there are many, or time out.
         message = consumer.poll(0.1)
         if message is None or message.error():
             continue

@@ -1,4 +1,4 @@
-"""The main file for `spark-submit`, which takes files and no modules."""
+"""The main file for `spark-submit`, which takes files, not modules."""
 
 import sys
 

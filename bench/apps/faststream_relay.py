@@ -31,7 +31,7 @@ async def create() -> None:
 
 
 def relay() -> FastStream:
-    # Its line per event costs as much as the event.
+    # A log line per event costs as much as the event.
     outbox = OutboxBroker(engine, outbox_table=table, log_level=logging.DEBUG)
     kafka = KafkaBroker(bootstrap, acks="all", log_level=logging.DEBUG)
 

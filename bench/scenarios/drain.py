@@ -1,8 +1,8 @@
 """
-Drain: the backlog is there before the relay starts; how long until all of it is in Kafka?
+Drain: the backlog exists before the relay starts; how long until all of it is in Kafka?
 
 "with start" counts from the start of the process, "warm" from the first event in Kafka. A drain
-counts only when every event is in the topic; what came twice or out of order is told.
+counts only if every event is in the topic; duplicates and events out of order are reported.
 """
 
 import time
@@ -13,13 +13,13 @@ from bench.lab import Lab, Site
 from bench.meter import Cost, Meter, cost
 from bench.systems.base import System
 
-EVERY = 0.1
-"""Seconds between two looks at the topic: at 0.05 the looks were 5 % of a core of the broker."""
+CHECK_EVERY_SECONDS = 0.1
+"""Between two checks of the topic: at 0.05 they cost the broker 5 % of a core."""
 WARM_UP_EVENTS = 20_000
-FIRST = 1_000_000
-"""The number of the first event behind a warm-up."""
-PATIENCE = 120.0
-"""Seconds without a single new event in the topic, then it is given up."""
+FIRST_NUMBER = 1_000_000
+"""The number of the first event after a warm-up."""
+STALLED_AFTER_SECONDS = 120.0
+"""Without a new event in the topic for this long, the run is given up."""
 
 
 @dataclass(frozen=True)
@@ -29,11 +29,11 @@ class Drain:
     """Events per second, with start."""
     warm_rate: float
     done: float
-    """Seconds from the last event in Kafka until the relay had noted all as published."""
+    """Seconds from the last event in Kafka until the relay had recorded all as published."""
     cost: Cost
-    """From the start of the process to the last note."""
+    """From the start of the process until all were recorded as published."""
     warm_cost: Cost
-    """From the first event in Kafka to the last note."""
+    """From the first event in Kafka until all were recorded as published."""
     load_wal: float
     memory: float
     duplicates: int
@@ -114,8 +114,8 @@ def burst(lab: Lab, system: System, events: int, keys: int) -> dict[str, float]:
     """
     The backlog arrives in one transaction while the relay is up and warm.
 
-    A drain from a cold start is the hardest on a program that compiles itself while it works;
-    this is the same work without that. Counted from the commit.
+    A drain from a cold start is hardest for a program that compiles code while it runs; this is the
+    same work without that. Counted from the commit.
     """
     events = min(events, system.drain_limit or events)
     with lab.site(system.flavour) as site:
@@ -126,7 +126,7 @@ def burst(lab: Lab, system: System, events: int, keys: int) -> dict[str, float]:
             system.load(WARM_UP_EVENTS, keys)
             wait_for(system, site, WARM_UP_EVENTS)
             skip = site.topics.ends(site.topic)
-            committed_at = system.load(events, keys, FIRST, analyse=False)
+            committed_at = system.load(events, keys, FIRST_NUMBER, analyse=False)
             begin = meter.read(system.pids)
             wait_for(system, site, WARM_UP_EVENTS + events)
             wait_until_done(system)
@@ -147,18 +147,18 @@ def burst(lab: Lab, system: System, events: int, keys: int) -> dict[str, float]:
 def wait_until_done(system: System) -> None:
     while not system.is_done():
         system.require_running()
-        time.sleep(EVERY)
+        time.sleep(CHECK_EVERY_SECONDS)
 
 
 def wait_for(system: System, site: Site, wanted: int) -> None:
-    """Until the topic holds that many records."""
+    """Wait until the topic has that many records."""
     size, progress = -1, time.monotonic()
     while (now := site.topics.size(site.topic)) < wanted:
         system.require_running()
         if now != size:
             size, progress = now, time.monotonic()
-        elif time.monotonic() - progress > PATIENCE:
+        elif time.monotonic() - progress > STALLED_AFTER_SECONDS:
             raise TimeoutError(
-                f"{system.name} stands still at {size} of {wanted} events:\n{system.log_tail()}"
+                f"{system.name} made no progress at {size} of {wanted} events:\n{system.log_tail()}"
             )
-        time.sleep(EVERY)
+        time.sleep(CHECK_EVERY_SECONDS)

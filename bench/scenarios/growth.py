@@ -1,8 +1,8 @@
 """
 Growth: the same drain beside millions of finished events, and beside transactions left open.
 
-An open transaction keeps PostgreSQL from forgetting dead row versions. Of the two kinds, an idle
-reader holds its snapshot, an idle writer also its transaction id, which the watermark must respect.
+An open transaction keeps PostgreSQL from removing dead row versions. An idle reader holds only its
+snapshot; an idle writer also holds its transaction id, which the watermark must respect.
 """
 
 from collections.abc import Callable, Iterator
@@ -15,9 +15,9 @@ from bench.lab import Lab, Site
 from bench.systems.ours import RELAY, Ours
 from outbox_core.store.migrate import migrate
 
-CHUNK = 200_000
+CHUNK_EVENTS = 200_000
 
-# Along the lifecycle, because the guards hold for the superuser too.
+# Through every state of the lifecycle, because its rules bind superusers too.
 CLAIM = """
     UPDATE outbox.delivery SET
         state = 'CLAIMED', attempts = attempts + 1, claimed_at = now(), claimed_by = 'bench',
@@ -34,7 +34,7 @@ PUBLISH = """
 
 @contextmanager
 def finished(lab: Lab, system: Ours, rows: int) -> Iterator[str]:
-    """The name of a database with that many published events, to be copied."""
+    """The name of a database with that many published events, as a template."""
     postgres = lab.postgres(system.flavour)
     name = f"finished_{system.ordering.lower()}"
     dsn = postgres.create_database(name)
@@ -43,8 +43,8 @@ def finished(lab: Lab, system: Ours, rows: int) -> Iterator[str]:
         conn.execute(
             "SELECT outbox.register_relay(%s, '{*}', NULL, %s, false)", (RELAY, system.ordering)
         )
-        for first in range(0, rows, CHUNK):
-            size = min(CHUNK, rows - first)
+        for first in range(0, rows, CHUNK_EVENTS):
+            size = min(CHUNK_EVENTS, rows - first)
             conn.execute(system.load_sql, {"first": first, "events": size, "keys": 1000})
             conn.execute(CLAIM)
             conn.execute(PUBLISH)

@@ -1,4 +1,4 @@
-"""Idle: what a relay costs that has nothing to do."""
+"""Idle: what a relay costs when it has nothing to do."""
 
 import time
 from dataclasses import dataclass
@@ -10,8 +10,8 @@ from bench.meter import cpu_of_tree
 from bench.scenarios.drain import wait_for
 from bench.systems.base import System
 
-SETTLE = 20.0
-"""Seconds until the pauses between two looks have grown to their longest."""
+SETTLE_SECONDS = 20.0
+"""Until the pauses between two claims have grown to their longest."""
 
 STATEMENTS = """
     SELECT calls, regexp_replace(query, '\\s+', ' ', 'g') FROM pg_stat_statements
@@ -27,7 +27,7 @@ class Idle:
     postgres: float
     """Shares of a core."""
     statements: dict[str, float]
-    """Calls a minute of each; BEGIN and COMMIT count where they are sent on their own."""
+    """Calls of each per minute; BEGIN and COMMIT count if they are sent separately."""
     memory: float
 
     def row(self) -> dict[str, float]:
@@ -44,9 +44,11 @@ def idle(lab: Lab, system: System, seconds: float) -> Idle:
         system.set_up(site)
         try:
             system.start()
-            system.load(1000, 1000)  # it has seen work: everything it keeps is there
+            system.load(
+                1000, 1000
+            )  # it has done some work: everything that it keeps in memory is loaded
             wait_for(system, site, 1000)
-            time.sleep(SETTLE)
+            time.sleep(SETTLE_SECONDS)
             with psycopg.connect(site.dsn, autocommit=True) as conn:
                 conn.execute("CREATE EXTENSION IF NOT EXISTS pg_stat_statements")
                 conn.execute("SELECT pg_stat_statements_reset()")

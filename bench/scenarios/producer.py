@@ -1,9 +1,9 @@
 """
-Producer: what an event costs whoever commits it, beside the barest outbox that could be.
+Producer: what an event costs its producer, compared with the simplest possible outbox.
 
-That is one table with the same columns and a primary key, without triggers, rules or further
-indexes. Single-row transactions, prepared, in turns; no relay runs meanwhile, so that what is
-compared is the work of the insert and not the relay's share of the machine.
+That is one table with the same columns and a primary key, without triggers, rules or other indexes.
+Single-row transactions, prepared, in turns; no relay runs meanwhile, so that only the work of the
+insert is compared and not the relay's share of the machine.
 """
 
 import time
@@ -37,8 +37,8 @@ STATEMENTS = {
     ),
 }
 KEYS = 1000
-UNCOUNTED = 50
-"""The first of each connection: catalogue look-ups, plans, a cold cache."""
+WARM_UP_TRANSACTIONS = 50
+"""The first ones of each connection do not count: catalogue look-ups, plans, cold caches."""
 
 
 @dataclass(frozen=True)
@@ -82,14 +82,14 @@ def producer(lab: Lab, clients: int, rounds: int, seconds: float) -> Producing:
 def insert_for(
     dsn: str, statement: str, client: int, begin_ns: int, seconds: float
 ) -> "array[int]":
-    """As many as can be, one after the other; nanoseconds of each. Runs in its own process."""
+    """As many as possible, one after the other; nanoseconds of each. Runs in its own process."""
     took = array("q")
     with psycopg.connect(dsn, autocommit=True, application_name="bench-producer") as conn:
-        for n in range(UNCOUNTED):
+        for n in range(WARM_UP_TRANSACTIONS):
             conn.execute(statement, _parameters(client, n), prepare=True)
         time.sleep(max(begin_ns - time.monotonic_ns(), 0) / 1e9)
         end = time.monotonic_ns() + int(seconds * 1e9)
-        n, now = UNCOUNTED, time.monotonic_ns()
+        n, now = WARM_UP_TRANSACTIONS, time.monotonic_ns()
         while now < end:
             parameters = _parameters(client, n)
             now = time.monotonic_ns()
@@ -100,5 +100,5 @@ def insert_for(
 
 
 def _parameters(client: int, n: int) -> dict[str, object]:
-    # Keys of its own: clients that write the same key wait for each other by design.
+    # Its own keys: clients that write the same key wait for each other by design.
     return {"key": f"key-{client}-{n % KEYS}", "payload": payload_of(n)}

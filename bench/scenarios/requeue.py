@@ -1,5 +1,5 @@
 """
-Requeue: published events become due again, in three ways; how many a second, at what cost?
+Requeue: published events become due again, in three ways; how many per second, at what cost?
 
 By one statement, by statements of 5,000 rows over one connection, and by the replay's own driver
 with two Spark tasks. All set the same columns and pay for the same triggers and indexes; only the
@@ -21,9 +21,9 @@ from bench.meter import Meter, cost
 from bench.systems.base import Program
 from bench.systems.ours import RELAY
 
-BATCH = 5000
+BATCH_ROWS = 5000
 TASKS = 2
-UNTHROTTLED = 1_000_000
+UNTHROTTLED_EVENTS_PER_SECOND = 1_000_000
 
 UPDATE = """
     UPDATE outbox.delivery d SET
@@ -88,7 +88,7 @@ class Driver(Program):
 
 
 How = Callable[[Site], float]
-"""Does it; returns how many seconds the rows themselves took."""
+"""Requeues all rows; returns how many seconds the rows themselves took."""
 
 
 def single_statement(site: Site) -> float:
@@ -99,7 +99,7 @@ def batches(site: Site) -> float:
     with psycopg.connect(site.dsn) as conn:
         row = conn.execute("SELECT max(seq) FROM outbox.event").fetchone()
     assert row is not None
-    return _updates(site, [(n, n + BATCH) for n in range(0, int(row[0]), BATCH)])
+    return _updates(site, [(n, n + BATCH_ROWS) for n in range(0, int(row[0]), BATCH_ROWS)])
 
 
 def _updates(site: Site, ranges: list[tuple[int, int]]) -> float:
@@ -111,7 +111,7 @@ def _updates(site: Site, ranges: list[tuple[int, int]]) -> float:
 
 
 def by_spark(site: Site) -> float:
-    driver = Driver(site, UNTHROTTLED, yields=False)
+    driver = Driver(site, UNTHROTTLED_EVENTS_PER_SECOND, yields=False)
     with psycopg.connect(site.dsn, autocommit=True) as conn, driver:
         while True:
             row = conn.execute(

@@ -1,9 +1,9 @@
 """
-Steady: so many single-row transactions a second; how long from commit to consumer?
+Steady: single-row transactions at a steady rate; how long from commit to consumer?
 
 Latency is the time from when the commit returned to the producer until the consumer has the
-record, on one clock. Measured warm: the relay has worked off a first load before, and the first
-seconds at the rate itself are cut off.
+record, on one clock. Measured warm: the relay has published a first load before, and the first
+seconds at the rate itself do not count.
 """
 
 import time
@@ -15,13 +15,13 @@ from multiprocessing import get_context
 
 from bench.lab import Lab, Site
 from bench.meter import Cost, Meter, cost
-from bench.scenarios.drain import FIRST, WARM_UP_EVENTS, wait_for
+from bench.scenarios.drain import FIRST_NUMBER, WARM_UP_EVENTS, wait_for
 from bench.systems.base import System
 from bench.workload import consume, produce
 
 WARM_UP_SECONDS = 5.0
 TAIL_SECONDS = 20.0
-"""How long the last events may take; what has not come by then is missing."""
+"""How long the last events may take; what has not arrived by then is missing."""
 
 
 @dataclass(frozen=True)
@@ -72,7 +72,7 @@ def steady(
     template: str | None = None,
     beside: Beside = nothing,
 ) -> Steady:
-    """`beside` starts something that goes on meanwhile; what it returns ends it."""
+    """`beside` starts something that runs meanwhile; it returns a function that ends it."""
     with lab.site(system.flavour, template) as site:
         system.set_up(site)
         meter = Meter(site)
@@ -98,15 +98,15 @@ def _steady(
     end = beside(site)
     cut = int(WARM_UP_SECONDS * rate)
     events = cut + int(seconds * rate)
-    begin = time.monotonic_ns() + 3_000_000_000  # two interpreters start until then
+    begin = time.monotonic_ns() + 3_000_000_000  # time for two interpreters to start
     until = begin + int((events / rate + TAIL_SECONDS) * 1e9)
     offsets = site.topics.ends(site.topic)
     with ProcessPoolExecutor(2, mp_context=get_context("spawn")) as pool:
         receiving = pool.submit(
-            consume, site.kafka.bootstrap, site.topic, offsets, FIRST, events, until
+            consume, site.kafka.bootstrap, site.topic, offsets, FIRST_NUMBER, events, until
         )
         sending = pool.submit(
-            produce, site.dsn, system.insert_sql, FIRST, events, keys, rate, begin
+            produce, site.dsn, system.insert_sql, FIRST_NUMBER, events, keys, rate, begin
         )
         _sleep_until(begin + int(WARM_UP_SECONDS * 1e9))
         before = meter.read(system.pids)
@@ -131,8 +131,8 @@ def _latencies(committed: "array[int]", received: "array[int]") -> list[float]:
     """
     Sorted, in milliseconds.
 
-    An event can be with the consumer before its producer knows that the commit is done: that
-    is a negative latency, and counts as it is.
+    An event can reach the consumer before its producer knows that the commit is done: that is a
+    negative latency, and counts unchanged.
     """
     pairs = zip(committed, received, strict=True)
     found = sorted((r - c) / 1e6 for c, r in pairs if r)

@@ -1,4 +1,4 @@
-"""What the scenarios need of a system: set it up, fill its table, start and stop it."""
+"""What the scenarios need from a system: set it up, fill its table, start and stop it."""
 
 import time
 from abc import ABC, abstractmethod
@@ -14,7 +14,7 @@ from dev.services import Server
 
 
 class Program(Server):
-    """One process of a system: up as soon as it runs, because its start is part of the work."""
+    """One process of a system. It counts as up at once, because its start is part of the work."""
 
     def __init__(self, folder: Path, command: list[str]) -> None:
         super().__init__(folder)
@@ -33,21 +33,21 @@ class Program(Server):
 class System(ABC):
     flavour: ClassVar[Flavour] = "plain"
     drain_limit: ClassVar[int | None] = None
-    """For the slow: a drain of more events than this would measure patience."""
+    """For slow systems: a drain of more events than this would take too long."""
     ordered: bool
     load_sql: ClassVar[str]
     """INSERT ... SELECT with the parameters first, events, keys (see `bench.workload`)."""
     insert_sql: ClassVar[str]
     """One event, with the parameters key and payload."""
     table: ClassVar[str]
-    """Where the backlog is: analysed after a load, because a fresh table has no statistics."""
+    """The tables of the backlog: analysed after a load, because a fresh table has no statistics."""
 
     def __init__(self, name: str) -> None:
         self.name = name
         self.programs: list[Program] = []
 
     def set_up(self, site: Site) -> None:
-        """Tables and registration; from now on what is inserted will be relayed."""
+        """Create tables and register; events that are inserted from now on will be relayed."""
         self.site = site
         self._set_up()
         self.programs = [
@@ -64,10 +64,10 @@ class System(ABC):
 
     @abstractmethod
     def is_done(self) -> bool:
-        """Has it also noted that everything was published?"""
+        """Has it also recorded that everything was published?"""
 
     def load(self, events: int, keys: int, first: int = 0, *, analyse: bool = True) -> float:
-        """All in one transaction; returns when it was committed."""
+        """Insert all in one transaction; returns when it was committed."""
         with psycopg.connect(self.site.dsn, autocommit=True) as conn:
             conn.execute(self.load_sql, {"first": first, "events": events, "keys": keys})
             committed_at = time.time()
@@ -96,11 +96,11 @@ class System(ABC):
         return "\n".join(program.log_tail() for program in self.programs)
 
     def peak_memory(self) -> float:
-        """Of its largest process, in MB."""
+        """Peak memory of its largest process, in MB."""
         return max(map(peak_memory, self.pids))
 
     def describe(self) -> Mapping[str, object]:
-        """What it was run with, for the record."""
+        """Its settings, for the record."""
         return {}
 
     def _one(self, query: str) -> object:

@@ -1,8 +1,8 @@
 """
 Debezium Server: change data capture from the write-ahead log, through its own outbox router.
 
-Ordered by nature, one process per replication slot. Tuned for speed and latency alike: it looks
-every 10 ms, and takes up to 8192 changes at once. Its publication and slot are made before the
+Always ordered, one process per replication slot. Tuned for both throughput and latency: it polls
+every 10 ms, and takes up to 8192 changes at once. Its publication and slot are created before the
 load, so it never takes a snapshot.
 """
 
@@ -58,14 +58,14 @@ class Debezium(System):
         with psycopg.connect(self.site.dsn, autocommit=True) as conn:
             conn.execute(TABLE)
             conn.execute("CREATE PUBLICATION bench FOR TABLE outbox")
-            # A slot belongs to the whole server: named as the database, which is new each time.
+            # A slot belongs to the whole server: named after the database, which is new each time.
             conn.execute(
                 "SELECT pg_create_logical_replication_slot(current_database(), 'pgoutput')"
             )
 
     def _commands(self) -> list[list[str]]:
         folder = self.site.folder / f"{self.name}-0"
-        (folder / "config").mkdir(parents=True)  # where it looks, from its working folder
+        (folder / "config").mkdir(parents=True)  # where it looks for it, in its working folder
         lines = (f"{name}={value}\n" for name, value in self._properties().items())
         (folder / "config" / "application.properties").write_text("".join(lines))
         home = debezium_home()
@@ -80,7 +80,7 @@ class Debezium(System):
             "database.hostname": "127.0.0.1",
             "database.port": str(self.site.postgres.port),
             "database.user": SUPERUSER,
-            "database.password": "unused",  # the server trusts whoever comes; Debezium insists
+            "database.password": "unused",  # the server trusts any user; Debezium requires one
             "database.dbname": self._database,
             "topic.prefix": "bench",
             "plugin.name": "pgoutput",
@@ -108,7 +108,7 @@ class Debezium(System):
             "debezium.sink.type": "kafka",
             **{f"debezium.sink.kafka.producer.{k}": v for k, v in kafka.items()},
             "debezium.format.key": "simplestring",
-            "debezium.format.value": "binary",  # the payload as it is, as ours sends it
+            "debezium.format.value": "binary",  # the payload unchanged, as ours sends it
             "quarkus.http.host": "127.0.0.1",
             "quarkus.http.port": "0",
             "quarkus.log.console.json": "false",
@@ -125,7 +125,7 @@ class Debezium(System):
 
     def stop(self) -> None:
         super().stop()
-        # A slot keeps its database, and all the log since, from going away.
+        # A slot keeps its database, and all the log since then, from being deleted.
         self._one(
             "SELECT count(pg_drop_replication_slot(slot_name)) FROM pg_replication_slots"
             " WHERE database = current_database() AND NOT active"

@@ -43,7 +43,7 @@ class Faststream(System):
         f" SELECT 'bench', {PAYLOAD_SQL}, jsonb_build_object('key', {KEY_SQL},"
         f" 'correlation_id', gen_random_uuid()) FROM {NUMBERS_SQL}"
     )
-    # As its publish() does: the NOTIFY rides in the same statement.
+    # As its publish() does: the NOTIFY is part of the same statement.
     insert_sql = (
         "INSERT INTO outbox (queue, payload, headers)"
         " VALUES ('bench', %(payload)b, jsonb_build_object('key', %(key)s::text,"

@@ -1,4 +1,4 @@
-"""Ours, with its default settings unless told otherwise."""
+"""Ours, with its default settings unless given others."""
 
 import sys
 from collections.abc import Mapping
@@ -40,7 +40,7 @@ class Ours(System):
     def _set_up(self) -> None:
         migrate(self.site.dsn)
         with psycopg.connect(self.site.dsn, autocommit=True) as conn:
-            # Before the load, so that its events find their relay; as `run` would register it.
+            # Before the load, so that its events match a relay; the same registration as by `run`.
             conn.execute(
                 "SELECT outbox.register_relay(%s, '{*}', NULL, %s, %s)",
                 (RELAY, self.ordering, self._settings.get("polling", {}).get("notify", False)),
@@ -64,7 +64,7 @@ class Ours(System):
         return [run] * self.processes
 
     def is_done(self) -> bool:
-        # Two probes of small indexes, not a count: asking must not become a part of the cost.
+        # Three probes of small indexes, not a count: the check must not become a part of the cost.
         return bool(
             self._one(
                 "SELECT NOT EXISTS (SELECT 1 FROM outbox.delivery WHERE state = 'CLAIMED')"

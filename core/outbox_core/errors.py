@@ -1,15 +1,15 @@
 """
-The error tree. What a person must act on carries the cure in its text.
+The error tree. The text of an error that a person must act on includes the cure.
 
 OutboxError
 ├── SettingsError          the configuration cannot be used
 ├── StoreError             the database
 │   ├── StoreUnavailable   it does not answer: wait and try again
-│   │   ├── StoreReadOnly  it answers, and takes no writes: a standby, a failover
-│   │   ├── StoreBusy      it answers, and somebody holds a lock that we need
-│   │   ├── WrongPassword  it answers, and does not accept the password
-│   │   ├── LoginRefused   it answers, and no user of that name may log in from here
-│   │   ├── TlsFailed      no TLS, a certificate that is not trusted, or one that is missing
+│   │   ├── StoreReadOnly  it answers but accepts no writes: a standby, or a failover
+│   │   ├── StoreBusy      it answers but another session holds a lock that we need
+│   │   ├── WrongPassword  it answers but does not accept the password
+│   │   ├── LoginRefused   it answers but this user may not log in from here
+│   │   ├── TlsFailed      no TLS, or a certificate that is missing or not trusted
 │   │   └── DatabaseMissing    the server has no database of that name
 │   ├── RightMissing       the database user lacks a right
 │   ├── SchemaMissing      outbox-relay migrate has not run
@@ -19,17 +19,17 @@ OutboxError
 │   └── RequestRefused     a rule of the outbox forbids it; nothing changed
 │       ├── SelectionInvalid   a replay's selection cannot be used
 │       └── TooManyEvents      more events match than a replay may take
-├── EngineFailed           Spark could not do it: another attempt may
+├── EngineFailed           Spark failed: another attempt may succeed
 ├── PublisherError         the broker does not answer, or its client cannot be made
-│   └── BrokerRefused      it answers, and does not let us in
-└── Defect                 a fault of the program
+│   └── BrokerRefused      it answers but refuses our credentials or certificate
+└── Defect                 a bug in the program
 
-Each has its name for machines in `contract.reasons`.
+`contract.reasons` has the machine-readable name of each.
 """
 
 
 class OutboxError(Exception):
-    """Something that its reader can do something about: shown without a stack trace."""
+    """An error that its reader can act on: shown without a stack trace."""
 
 
 class SettingsError(OutboxError):
@@ -64,8 +64,8 @@ class TlsFailed(StoreUnavailable):
     pass
 
 
-NOT_LET_IN = (WrongPassword, LoginRefused, TlsFailed)
-"""The database answers, and does not let us in: a credential or a certificate must change."""
+ACCESS_REFUSED = (WrongPassword, LoginRefused, TlsFailed)
+"""The database answers but refuses us: a credential or a certificate must change."""
 
 
 class DatabaseMissing(StoreUnavailable):

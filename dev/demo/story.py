@@ -124,8 +124,8 @@ class Story:
     def _kill_a_pod(self) -> None:
         self._terminal.step(
             "A relay's pod is killed under load",
-            "The shop notices nothing. What the pod had claimed goes out by the other one when its",
-            "lease is over, and Kubernetes starts a third.",
+            "The shop notices nothing. The other pod publishes what this one had claimed when the",
+            "lease has expired, and Kubernetes starts a third.",
         )
         self._wait_for_pods()
         self._show(f"get pods -l {RELAY_PODS}")

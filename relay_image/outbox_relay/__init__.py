@@ -1,1 +1,1 @@
-"""The relay: claims events from PostgreSQL, publishes them, records what became of each."""
+"""The relay: claims events from PostgreSQL, publishes them, records the outcome of each."""

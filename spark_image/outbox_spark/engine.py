@@ -2,8 +2,8 @@
 The engine: Spark. One application, and in it one job of equal tasks.
 
 Called by a pipeline, which defines what a task does and watches the job while it runs. The only
-module that knows Spark, and it is entered late: a dry run needs none. Master, executors and all
-other settings come from `spark-submit`; without any, the driver does everything itself.
+module that uses Spark, imported only when needed: a dry run needs none. Master, executors and all
+other settings come from `spark-submit`; without it, the driver does everything itself.
 """
 
 import logging
@@ -18,17 +18,17 @@ from typing import Any
 from outbox_core.errors import EngineFailed, OutboxError
 
 log = logging.getLogger("outbox.replay")
-logging.getLogger("py4j").setLevel(logging.WARNING)  # a connection to the JVM is not worth a line
+logging.getLogger("py4j").setLevel(logging.WARNING)  # no line per connection to the JVM
 
 Task = Callable[[int], OutboxError | None]
-"""Takes its number. Spark ships it by name, so it is a top-level function, or a `partial` of one.
-An error that another try would meet again is returned, because Spark would try again; one that
-time may cure is raised, so that Spark does."""
+"""Takes its number. Spark sends it by name, so it is a top-level function, or a `partial` of one.
+An error that another try would meet again is returned, because Spark would try again; one that may
+go away is raised, so that Spark tries again."""
 
 
 class Engine:
     def __init__(self, job_name: str, task: Task, connections: int, verbose: bool) -> None:
-        """`connections`: so many tasks at most run at the same time, because each needs one."""
+        """`connections`: at most this many tasks run at the same time, because each needs one."""
         try:
             from pyspark import SparkContext  # not SparkSession: there is no SQL here
 
@@ -36,7 +36,7 @@ class Engine:
         except Exception as error:
             raise EngineFailed(f"Spark did not start: {summary(error)}") from error
         context = self._spark
-        # Its own progress is not ours; at debug it shows where executors are.
+        # Spark logs its own progress at INFO, which only helps to find out where executors are.
         context.setLogLevel("INFO" if verbose else "WARN")
         conf = dict(context.getConf().getAll())
         self._tasks = task_count(conf, context.defaultParallelism, connections)
@@ -49,11 +49,11 @@ class Engine:
         self._job: Future[list[OutboxError | None]] = Future()
 
     def start(self) -> None:
-        """Beside us: its end is seen by `wait`."""
+        """Run the job in a thread; `wait` shows when it has ended."""
         threading.Thread(target=self._run, name="job", daemon=True).start()
 
     def wait(self, seconds: float) -> bool:
-        """Has the job ended? Its error is raised."""
+        """Has the job ended? Raises its error, if it has one."""
         try:
             found = self._job.result(seconds)
         except NotYet:
@@ -63,8 +63,8 @@ class Engine:
         return True
 
     def stop(self) -> None:
-        """With everything that still runs."""
-        with suppress(Exception):  # it may be gone already, and that is what is wanted
+        """Stop Spark, and everything that is still running."""
+        with suppress(Exception):  # it may have stopped already
             self._spark.cancelAllJobs()
         with suppress(Exception):
             self._spark.stop()
@@ -75,18 +75,18 @@ class Engine:
             numbers = self._spark.parallelize(range(self._tasks), self._tasks)
             self._job.set_result(numbers.map(self._task).collect())
         except Exception as error:
-            failed = EngineFailed(f"Spark gave the job up: {summary(error)}")
+            failed = EngineFailed(f"Spark gave up the job: {summary(error)}")
             failed.__cause__ = error
             self._job.set_exception(failed)
 
 
 def task_slots(conf: Mapping[str, str], local: int) -> int:
     """
-    How many tasks Spark has room for, once all its executors have come.
+    How many tasks Spark can run at the same time, once all its executors have started.
 
-    By what is asked for and not by what has registered: executors come one after the other, and a
-    task that finds no room yet waits without harm. `local` is what Spark itself reports, which is
-    right where the driver does everything.
+    Computed from what is requested and not from what has registered: executors start one after the
+    other, and a task may wait for a slot. `local` is what Spark itself reports, which is right if
+    the driver does everything.
     """
     master = conf.get("spark.master", "local")
     if master == "local" or master.startswith("local["):
@@ -97,15 +97,15 @@ def task_slots(conf: Mapping[str, str], local: int) -> int:
 
 
 def task_count(conf: Mapping[str, str], local: int, connections: int) -> int:
-    """Half as many connections may be used where each task can have a speculative twin."""
+    """Only half of the connections may be used if each task can have a speculative twin."""
     doubled = conf.get("spark.speculation", "false").lower() == "true"
     return max(1, min(task_slots(conf, local), connections // 2 if doubled else connections))
 
 
 def summary(error: Exception) -> str:
-    """What a person wants to know of Spark's many lines: the first, and what a task died of."""
+    """The useful part of Spark's many lines: the first, and the error of the failed task."""
     text = str(getattr(error, "java_exception", None) or error).strip()
     first, *rest = text.splitlines() or [type(error).__name__]
     traceback = re.search(r"Traceback \(most recent call last\):\n(?:[ \t].*\n)*(\S.*)", text)
-    died_of = traceback[1] if rest and traceback else ""
-    return f"{first} {died_of}".strip()
+    task_error = traceback[1] if rest and traceback else ""
+    return f"{first} {task_error}".strip()

@@ -1,12 +1,12 @@
 """
-Exit codes: which error another attempt may get over, for the operator that decides about one.
+Exit codes: whether another attempt may succeed after an error. The operator acts on them.
 
 Called by `main`. Pure.
 """
 
 from outbox_core.contract.replay import Exit
 from outbox_core.errors import (
-    NOT_LET_IN,
+    ACCESS_REFUSED,
     DatabaseMissing,
     OutboxError,
     RelayUnknown,
@@ -18,7 +18,7 @@ from outbox_core.errors import (
 )
 
 FINAL = (
-    *NOT_LET_IN,
+    *ACCESS_REFUSED,
     SettingsError,
     DatabaseMissing,
     RightMissing,
@@ -27,17 +27,17 @@ FINAL = (
     RelayUnknown,
     RequestRefused,
 )
-"""Another attempt would meet them again: a person must change something first. A schema that is too
-old is not among them: in an upgrade it is so for a moment, until somebody has migrated it."""
-TOLD_TO_STOP = 143
-"""As a shell reports a process that SIGTERM ended."""
+"""Another attempt would fail in the same way: a person must change something first. A schema that
+is too old is not among them: during an upgrade it may be too old until it is migrated."""
+SIGTERM_EXIT_CODE = 143
+"""What a shell reports for a process that SIGTERM ended."""
 
 
 def exit_of(error: OutboxError, begun: bool) -> Exit:
     """
-    `begun`: the store had let us in. If it does not any more, credentials or certificates were
-    changed meanwhile, and another attempt is given the new ones.
+    `begun`: the store had accepted us. If it no longer does, credentials or certificates have been
+    changed since, and another attempt gets the new ones.
     """
-    if isinstance(error, FINAL) and not (begun and isinstance(error, NOT_LET_IN)):
+    if isinstance(error, FINAL) and not (begun and isinstance(error, ACCESS_REFUSED)):
         return Exit.FINAL
     return Exit.AGAIN

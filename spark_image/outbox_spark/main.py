@@ -1,10 +1,10 @@
 """
-One attempt at a pipeline, from start to end: signals, the one port, the end of it.
+One attempt at a pipeline, from start to end: signals, the HTTP port, reporting the end.
 
-Called by `__main__` and by the file that `spark-submit` runs. What is to be done is the pipeline's
-(`replay`); which exit code an error has is judged in `exits`.
+Called by `__main__` and by the file that `spark-submit` runs. The pipeline (`replay`) does the
+work; `exits` decides which exit code an error has.
 
-How it ended is reported four times over: in the log, on /status until the process is gone, in the
+The end is reported in four places: in the log, on /status until the process is gone, in the
 container's termination message (the same report), and by the exit code: 0 done, 1 another attempt
 may succeed, 2 none will, 143 stopped by a signal.
 """
@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Generic, Protocol, TypeVar
 
-from outbox_core.contract.reasons import LastWords
+from outbox_core.contract.reasons import TerminationMessage
 from outbox_core.contract.replay import Exit
 from outbox_core.contract.report import ReportPart
 from outbox_core.contract.settings import Http, Log
@@ -26,8 +26,8 @@ from outbox_core.observe import logs, termination
 from outbox_core.observe.health import Health
 from outbox_core.observe.server import Server, Shown
 from outbox_spark import stopping
-from outbox_spark.exits import TOLD_TO_STOP, exit_of
-from outbox_spark.report import NOTHING_MOVES, LiveReport
+from outbox_spark.exits import SIGTERM_EXIT_CODE, exit_of
+from outbox_spark.report import NO_PROGRESS, LiveReport
 
 log = logging.getLogger("outbox.replay")
 
@@ -47,16 +47,16 @@ class Attempt(Protocol):
     """One attempt at a pipeline's work. Every step of it may be repeated by the next attempt."""
 
     begun: bool
-    """The store let us in, and knows what the work is about."""
+    """The store has accepted us, and the work could be started."""
 
     def run(self) -> None:
-        """To the end, or an OutboxError that explains why not."""
+        """Runs to the end, or raises an OutboxError that explains why not."""
 
     def stop(self) -> None:
-        """Somebody ended us: write it down, and what is done until then."""
+        """We were asked to stop: record that, and the progress so far."""
 
     def failed(self, why: str) -> None:
-        """Write it down; another attempt, if there is one, goes on."""
+        """Record the failure; another attempt, if there is one, continues."""
 
 
 S = TypeVar("S", bound=ProcessSettings)
@@ -65,17 +65,17 @@ R = TypeVar("R", bound=ReportPart)
 
 @dataclass(frozen=True)
 class Pipeline(Generic[S, R]):
-    """What `main` needs to know of a pipeline."""
+    """What `main` needs to know about a pipeline."""
 
     purpose: str
     """A sentence, for --help."""
     config: Path
-    """Where its settings are unless --config is given."""
+    """Where its settings are, without --config."""
     load: Callable[[Path], S]
     first_report: Callable[[str], R]
-    """Of the work with this id, before anything was done. It has the fields `stage`, `reason`,
+    """The report for this id before anything was done. It has the fields `stage`, `reason`,
     `message`, `rate`, `seconds_left` and `observed_at`."""
-    last_words: Callable[[R], str]
+    termination_message: Callable[[R], str]
     """A report as the termination message."""
     metrics: Callable[[], Shown[R]]
     attempt: Callable[[S, LiveReport[R], Health], Attempt]
@@ -84,20 +84,20 @@ class Pipeline(Generic[S, R]):
 def main(pipeline: Pipeline[S, R], arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="outbox_spark", description=pipeline.purpose)
     parser.add_argument(
-        "--config", type=Path, default=pipeline.config, help="its settings, as JSON"
+        "--config", type=Path, default=pipeline.config, help="the settings, as JSON"
     )
     given = parser.parse_args(arguments)
     logs.set_up(Log())
     try:
         settings = pipeline.load(given.config)
     except OutboxError as error:
-        report = LiveReport(pipeline.first_report(""))  # whose it is, nobody knows
+        report = LiveReport(pipeline.first_report(""))  # the id is unknown
         code = report_failure(error, report, begun=False)
     else:
         logs.set_up(settings.log)
         report = LiveReport(pipeline.first_report(settings.id))
         code = run_attempt(pipeline, settings, report)
-    termination.write(pipeline.last_words(report.current()))
+    termination.write(pipeline.termination_message(report.current()))
     return code
 
 
@@ -111,32 +111,32 @@ def run_attempt(pipeline: Pipeline[S, R], settings: S, report: LiveReport[R]) ->
             server.start()
             stack.callback(server.stop)
             attempt.run()
-            stopping.listen_no_more()
-        except KeyboardInterrupt:  # StopRequested, or a Ctrl-C that Spark has taken for itself
-            stopping.listen_no_more()
+            stopping.ignore_signals()
+        except KeyboardInterrupt:  # StopRequested, or a Ctrl-C that Spark has handled
+            stopping.ignore_signals()
             attempt.stop()
-            return TOLD_TO_STOP
+            return SIGTERM_EXIT_CODE
         except OutboxError as error:
-            stopping.listen_no_more()
+            stopping.ignore_signals()
             return end(attempt, error, report)
         except Exception as error:
-            stopping.listen_no_more()
+            stopping.ignore_signals()
             log.exception("a defect", extra={"event": "defect"})
             return end(attempt, Defect(f"{error!r}: the log has the stack trace"), report)
     return Exit.DONE
 
 
 def end(attempt: Attempt, error: OutboxError, report: LiveReport[R]) -> int:
-    """In the database, too, if it lets us: there nobody sees pods."""
+    """Report the failure in the database too, if possible: its users do not see pods."""
     if attempt.begun:
-        words = LastWords.about(error)
-        attempt.failed(f"{words.reason}: {words.message}")
+        failure = TerminationMessage.about(error)
+        attempt.failed(f"{failure.reason}: {failure.message}")
     return report_failure(error, report, attempt.begun)
 
 
 def report_failure(error: OutboxError, report: LiveReport[R], begun: bool) -> int:
-    words = LastWords.about(error)
+    failure = TerminationMessage.about(error)
     code = exit_of(error, begun)
-    report.update(stage="Failed", reason=words.reason, message=words.message, **NOTHING_MOVES)
-    log.error(words.message, extra={"event": "failed", "reason": words.reason, "exit": code})
+    report.update(stage="Failed", reason=failure.reason, message=failure.message, **NO_PROGRESS)
+    log.error(failure.message, extra={"event": "failed", "reason": failure.reason, "exit": code})
     return code

@@ -1,8 +1,8 @@
 """
-The bulk replay: freezes the selection, plans, lets Spark work, keeps the pace, reports.
+The bulk replay: plans it, lets Spark do the work, keeps the pace, reports.
 
 Called by `main`, which turns its end into a termination message and an exit code. Every step may be
-repeated: a second attempt at the same replay finds what the first one did and goes on there.
+repeated: a second attempt at the same replay finds what the first one did and continues there.
 """
 
 import logging
@@ -23,22 +23,22 @@ from outbox_spark import stopping, tasks
 from outbox_spark.engine import Engine
 from outbox_spark.main import Pipeline
 from outbox_spark.replay_metrics import ReplayMetrics
-from outbox_spark.report import NOTHING_MOVES, LiveReport, Speed, seconds_left
+from outbox_spark.report import NO_PROGRESS, LiveReport, Speed, seconds_left
 from outbox_spark.retrying_store import PATIENCE_SECONDS, RetryingStore
 from outbox_spark.throttle import Throttle
 
 log = logging.getLogger("outbox.replay")
 
 CHECK_EVERY_SECONDS = 1.0
-"""How far it is, and how long live events wait."""
+"""Check the progress, and how long live events wait."""
 LOG_EVERY_SECONDS = 5.0
-"""A line of progress."""
+"""Log the progress."""
 STOP_TIMEOUT_SECONDS = 5.0
-"""For each statement by which an attempt writes down that it ends."""
+"""For each statement by which an attempt records its end."""
 
 
 class ReplayAttempt:
-    """An `Attempt` as `main` wants it."""
+    """The `Attempt` that `main` runs."""
 
     def __init__(
         self, settings: ReplaySettings, report: LiveReport[ReplayReport], health: Health
@@ -47,10 +47,10 @@ class ReplayAttempt:
         self._speed = Speed()
         self._logged_at = float("-inf")
         self.begun = False
-        """The store let us in, and knows the relay."""
+        """The store has accepted us, and knows the relay."""
 
     def run(self) -> None:
-        """To the end, or an OutboxError that explains why not."""
+        """Runs to the end, or raises an OutboxError that explains why not."""
         if self._settings.dry_run:
             self._preview()
             return
@@ -66,28 +66,28 @@ class ReplayAttempt:
         log.info(text, extra={"event": "finished", **as_fields(progress)})
 
     def stop(self) -> None:
-        """Somebody ended us: write it down, and what is done until then."""
-        text = "stopped; what is done stays done, and another attempt goes on from there"
-        self._report.update(stage="Stopped", message=text, **NOTHING_MOVES)
+        """We were asked to stop: record that, and the progress so far."""
+        text = "stopped; what is done stays done, and another attempt continues from there"
+        self._report.update(stage="Stopped", message=text, **NO_PROGRESS)
         log.info(text, extra={"event": "stopped"})
-        self._write_down()
+        self._record_end()
 
     def failed(self, why: str) -> None:
-        """Write it down; another attempt, if there is one, goes on."""
-        self._write_down(why)
+        """Record the failure; another attempt, if there is one, continues."""
+        self._record_end(why)
 
-    def _write_down(self, why: str = "") -> None:
+    def _record_end(self, why: str = "") -> None:
         if self._settings.dry_run:
             return
         try:
-            # Somebody who ends a process does not wait for minutes until a store is back.
+            # A process that is stopped has no minutes to wait until a store is back.
             with self._store(statement_timeout=STOP_TIMEOUT_SECONDS, patience=0.0) as store:
-                # Also where we have not begun: an attempt before us may have been killed.
+                # Even if we have not begun: an earlier attempt may have been killed.
                 if store.ask(lambda conn: replays.stop(conn, self._settings.id, why)):
                     self._check(store)
-                    self._report.update(**NOTHING_MOVES)
+                    self._report.update(**NO_PROGRESS)
         except OutboxError as error:
-            log.warning("could not write down that it ends here: %s", error)
+            log.warning("could not record the end of this attempt: %s", error)
 
     def _preview(self) -> None:
         self._report.update(stage="Planning", message="counting what would be replayed")
@@ -112,7 +112,7 @@ class ReplayAttempt:
         with self._store() as store:
             known = store.ask(begin)
             self.begun = True
-            self._health.well("start")
+            self._health.clear("start")
             if not known.planned:
                 self._report.update(stage="Planning", message="freezing the selection")
                 matched = store.ask(lambda conn: replays.plan(conn, settings, known))
@@ -120,7 +120,7 @@ class ReplayAttempt:
         return known
 
     def _replay(self, store: RetryingStore, known: Known) -> Progress:
-        """What is left of the plan, by Spark."""
+        """Let Spark do what is left of the plan."""
         settings = self._settings
         self._report.update(stage="Running", message="starting Spark")
         throttle = Throttle(
@@ -158,7 +158,7 @@ class ReplayAttempt:
         return progress
 
     def _check(self, store: RetryingStore) -> Progress:
-        """Read the ledger, and report how far it is."""
+        """Read the progress, and report it."""
         progress = store.ask(lambda conn: replays.progress(conn, self._settings.id))
         done = progress.replayed + progress.skipped
         now = time.monotonic()
@@ -188,8 +188,8 @@ class ReplayAttempt:
             store.ask(lambda conn: replays.set_pace(conn, self._settings.id, allowed))
         if allowed < throttle.rate:
             text = (
-                f"slowed down to {allowed:.0f} events per second: the oldest that could go out "
-                f"waits {waited:.1f} s"
+                f"slowed down to {allowed:.0f} events per second: the oldest due event has waited "
+                f"{waited:.1f} s"
             )
         else:
             text = "giving events back"
@@ -199,11 +199,11 @@ class ReplayAttempt:
     def _store(
         self, statement_timeout: float = 0.0, patience: float = PATIENCE_SECONDS
     ) -> RetryingStore:
-        """Without a timeout for what reads every event: that takes as long as it takes."""
+        """No statement timeout by default: the statements that read every event may take long."""
 
         def trouble(error: StoreUnavailable) -> None:
             self._health.trouble("store", error)
-            self._report.update(message=f"trying again: {error}", **NOTHING_MOVES)
+            self._report.update(message=f"trying again: {error}", **NO_PROGRESS)
 
         return RetryingStore(
             self._settings.store,
@@ -211,7 +211,7 @@ class ReplayAttempt:
             statement_timeout=statement_timeout,
             patience=patience,
             on_trouble=trouble,
-            on_answer=lambda: self._health.well("store"),
+            on_answer=lambda: self._health.clear("store"),
         )
 
 
@@ -236,7 +236,7 @@ REPLAY_PIPELINE = Pipeline(
     config=Path("/etc/outbox/replay/replay.json"),
     load=load_replay,
     first_report=first_report,
-    last_words=ReplayReport.last_words,
+    termination_message=ReplayReport.termination_message,
     metrics=ReplayMetrics,
     attempt=ReplayAttempt,
 )

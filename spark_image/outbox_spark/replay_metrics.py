@@ -1,4 +1,4 @@
-"""Metrics of a bulk replay: its report, for Prometheus. Shown by the one port."""
+"""Metrics of a bulk replay: its report, for Prometheus."""
 
 from prometheus_client import CollectorRegistry, Gauge
 
@@ -13,10 +13,10 @@ class ReplayMetrics:
             "outbox_replay_replayed", "Events given back to the relay", registry=r
         )
         self._skipped = Gauge(
-            "outbox_replay_skipped", "Events left alone, by what they were", ["reason"], registry=r
+            "outbox_replay_skipped", "Events skipped, by their state", ["reason"], registry=r
         )
-        self._rate = Gauge("outbox_replay_rate", "Events per second, of late", registry=r)
-        self._pace = Gauge("outbox_replay_pace", "Events per second that are allowed", registry=r)
+        self._rate = Gauge("outbox_replay_rate", "Events per second, recently", registry=r)
+        self._pace = Gauge("outbox_replay_pace", "Allowed events per second", registry=r)
 
     def show(self, report: ReplayReport) -> None:
         self._matched.set(report.matched or 0)

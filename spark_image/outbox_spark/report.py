@@ -1,8 +1,8 @@
 """
 The report: what a pipeline shows while it works, on /status and at its end.
 
-Written by a pipeline, read by the HTTP server's threads. How fast it is and how much longer it
-takes is worked out here, from how much was done when. What a report contains is the contract's.
+Written by a pipeline, read by the HTTP server's threads. This module computes the speed and the
+time left; the contract defines what a report contains.
 """
 
 import threading
@@ -15,24 +15,24 @@ from typing import Any, Final, Generic, TypeVar
 from outbox_core.contract.report import ReportPart
 
 SPEED_WINDOW_SECONDS = 15.0
-"""What "of late" means: shorter jumps with every chunk, longer hides a standstill."""
+"""A shorter window jumps with every chunk, a longer one hides a standstill."""
 
-NOTHING_MOVES: Final[Mapping[str, Any]] = MappingProxyType({"rate": 0.0, "seconds_left": None})
-"""What a report shows while no work is done, and nobody knows when it will be."""
+NO_PROGRESS: Final[Mapping[str, Any]] = MappingProxyType({"rate": 0.0, "seconds_left": None})
+"""What a report shows while no work is done, and the time left is unknown."""
 
 R = TypeVar("R", bound=ReportPart)
 
 
 class Speed:
-    """Events per second, of late."""
+    """Events per second, recently."""
 
     def __init__(self) -> None:
         self._seen: deque[tuple[float, int]] = deque()
 
     def seen(self, at: float, done: int) -> float:
-        """`done` events at that time, on any clock; 0 until something moves."""
+        """The speed, after `done` events at this time, on any clock; 0 until there is progress."""
         if len(self._seen) == 1 and self._seen[0][1] == done:
-            self._seen.popleft()  # it has not begun: that is not slow
+            self._seen.popleft()  # no progress yet: the time before the start does not count
         self._seen.append((at, done))
         while len(self._seen) > 2 and self._seen[1][0] <= at - SPEED_WINDOW_SECONDS:
             self._seen.popleft()
@@ -41,14 +41,14 @@ class Speed:
 
 
 def seconds_left(left: int, speed: float) -> float | None:
-    """None where nothing moves: nobody knows."""
+    """None without progress: unknown."""
     if left <= 0:
         return 0.0
     return left / speed if speed > 0 else None
 
 
 class LiveReport(Generic[R]):
-    """The report as it stands."""
+    """The current report."""
 
     def __init__(self, first: R) -> None:
         self._lock = threading.Lock()
@@ -59,7 +59,7 @@ class LiveReport(Generic[R]):
             return self._report
 
     def update(self, **changes: Any) -> R:
-        """What is not named stays as it was."""
+        """Change these fields; the others stay as they are."""
         with self._lock:
             now = {"observed_at": datetime.now(UTC)}
             self._report = self._report.model_copy(update={**changes, **now})

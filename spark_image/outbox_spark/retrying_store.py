@@ -1,8 +1,9 @@
 """
-The store, retried: while it is away the connection is opened again and the question asked again.
+The store with retries: while it is unavailable, the connection is opened again and the call
+repeated.
 
-Used by pipelines and their tasks. What waiting does not cure (a wrong password, a missing right, a
-rule) is raised at once. What is asked must bear being asked twice, because the first answer may be
+Used by pipelines and their tasks. Errors that waiting does not cure (a wrong password, a missing
+right, a rule) are raised at once. A call must be safe to repeat, because its first answer may be
 lost.
 """
 
@@ -12,7 +13,7 @@ from collections.abc import Callable
 from typing import TypeVar
 
 from outbox_core.contract.settings import StoreSettings
-from outbox_core.errors import NOT_LET_IN, DatabaseMissing, StoreUnavailable
+from outbox_core.errors import ACCESS_REFUSED, DatabaseMissing, StoreUnavailable
 from outbox_core.store.connection import Connection, connect
 
 log = logging.getLogger("outbox.replay")
@@ -20,11 +21,11 @@ log = logging.getLogger("outbox.replay")
 T = TypeVar("T")
 
 PATIENCE_SECONDS = 300.0
-"""A failover, or a restart with its recovery."""
+"""Long enough for a failover, or a restart with its recovery."""
 FIRST_PAUSE_SECONDS, LONGEST_PAUSE_SECONDS = 0.2, 5.0
-"""Between two tries; it doubles."""
-NOT_WORTH_WAITING = (*NOT_LET_IN, DatabaseMissing)
-"""It answers, and that will be the same in a minute."""
+"""Between two tries; doubled each time."""
+NOT_WORTH_WAITING = (*ACCESS_REFUSED, DatabaseMissing)
+"""The server answers, and its answer will be the same in a minute."""
 
 
 class RetryingStore:
@@ -50,7 +51,7 @@ class RetryingStore:
         self._conn: Connection | None = None
 
     def ask(self, question: Callable[[Connection], T]) -> T:
-        """The store's answer; StoreUnavailable if there was none for so long."""
+        """The store's answer; raises StoreUnavailable if there was none for `patience` seconds."""
         since: float | None = None
         pause = FIRST_PAUSE_SECONDS
         while True:

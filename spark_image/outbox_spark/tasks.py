@@ -1,9 +1,9 @@
 """
 Tasks: what runs on the executors. Each takes a replay's chunks from the plan until none is left.
 
-Called by Spark, by name: `engine` ships the name and the settings, never code or rows. A task keeps
-nothing: what is done stands in the ledger. So a task that dies, runs again or has a speculative
-twin changes nothing, and what was not done by one is taken by another.
+Called by Spark, by name: `engine` sends the name and the settings, never code or rows. A task keeps
+no state: the ledger records what is done. So it does not matter if a task dies, runs again or has a
+speculative twin: another takes what it did not do.
 """
 
 import logging
@@ -20,13 +20,14 @@ from outbox_spark.retrying_store import NOT_WORTH_WAITING, RetryingStore
 log = logging.getLogger("outbox.replay")
 
 LONGEST_WAIT_SECONDS = 1.0
-"""For the pace, which may have changed meanwhile."""
+"""To keep the pace, which may change meanwhile."""
 FIRST_BUSY_PAUSE_SECONDS, LONGEST_BUSY_PAUSE_SECONDS = 0.002, 0.5
-"""While others work on all the chunks that are left; it doubles."""
+"""While others work on all the chunks that are left; doubled each time."""
 
 
 def take_chunks(settings_json: str, number: int) -> OutboxError | None:
-    """Until nothing is left. Which errors are returned and which are raised: see `engine.Task`."""
+    """Take chunks until none is left. `engine.Task` explains which errors are returned and which
+    are raised."""
     settings = ReplaySettings.model_validate_json(settings_json)
     logs.set_up(settings.log)
     worker = f"{socket.gethostname()}/{number}.{os.getpid()}"  # a twin has the same number
@@ -52,7 +53,7 @@ def take_chunks(settings_json: str, number: int) -> OutboxError | None:
 
 
 def take_all(store: RetryingStore, replay_id: str, worker: str) -> tuple[int, int]:
-    """How many chunks and events: for the log alone, because answers may be lost."""
+    """How many chunks and events were done: only for the log, because answers may be lost."""
     chunks = events = 0
     pause = FIRST_BUSY_PAUSE_SECONDS
     while True:

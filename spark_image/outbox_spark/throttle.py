@@ -1,42 +1,41 @@
 """
-The throttle: how many events may come back per second now, so that live ones do not wait for them.
+The throttle: how many events may be replayed per second now, so that live ones do not wait.
 
-Called by a pipeline, about once a second. Pure: how long events wait is read by others, and the
-pace that is judged right here is kept by the database, for all tasks together. What the replay gave
-back itself counts among those that wait: a relay takes it before its line of new events, so a queue
-of it is what live events would wait behind.
+Called by a pipeline, about once a second. Pure: the caller reads how long events wait, and the
+database enforces the resulting pace, for all tasks together. Replayed events count among those that
+wait: a relay takes them before its line of new events, so live events would wait behind them.
 """
 
 from dataclasses import dataclass, replace
 
 TOLERATED_WAIT_SECONDS = 1.0
-"""Live events may wait so long in any case: below that it is the relay's own rhythm."""
+"""Live events may always wait this long: shorter waits are the relay's normal rhythm."""
 LEAST_SHARE = 0.01
-"""Of the rate, that is always left: a replay that stood still would not show why."""
+"""This share of the rate is always allowed: a replay that stood still would not show why."""
 GROWTH_FACTOR = 1.25
-"""A second without trouble allows a quarter more: back from half to all in three."""
+"""A second in which live events do not wait allows a quarter more: from half to full in four."""
 
 
 @dataclass(frozen=True)
 class Throttle:
     rate: float
-    """What was asked for."""
+    """The requested events per second."""
     usual: float
-    """Seconds that the oldest event waited when the attempt began, or less since."""
+    """Seconds that the oldest event waited when the attempt began, or less if it was less since."""
     yields: bool = True
 
     @property
     def limit(self) -> float:
-        """Seconds that live events may wait beside the replay."""
+        """Seconds that live events may wait during the replay."""
         return max(2 * self.usual, TOLERATED_WAIT_SECONDS)
 
     def seen(self, waited: float) -> "Throttle":
-        """A backlog that was there at the beginning counts as usual until it is gone; what grows
-        beside the replay never does."""
+        """A backlog from before the replay counts as usual until it is gone; one that grows during
+        the replay never does."""
         return replace(self, usual=min(self.usual, waited))
 
     def next(self, pace: float, waited: float) -> float:
-        """The pace of the next second, from that of the last and how long live events waited."""
+        """The pace for the next second, from the last one and how long live events waited."""
         if not self.yields:
             return self.rate
         if waited > self.limit:

@@ -142,10 +142,10 @@ def play_all(
         try:
             play(case, postgres, template)
         except BaseException as error:
-            told = "".join(traceback.format_exception_only(error)).strip()
+            failure = "".join(traceback.format_exception_only(error)).strip()
             if not isinstance(error, AssertionError | TimeoutError):
-                told = traceback.format_exc()
-            return Played(case, time.monotonic() - began, told)
+                failure = traceback.format_exc()
+            return Played(case, time.monotonic() - began, failure)
         return Played(case, time.monotonic() - began, "")
 
     with ThreadPoolExecutor(AT_ONCE, thread_name_prefix="case") as pool:

@@ -115,7 +115,7 @@ def breaking(stage: Stage) -> None:
 
 
 def stopping(stage: Stage) -> None:
-    """A relay is told to stop while it publishes; another comes for it."""
+    """A relay is asked to stop while it publishes; another takes over."""
     stage.register()
     stage.emit()
     stage.start()
@@ -135,7 +135,7 @@ def stopping(stage: Stage) -> None:
 
 
 def inheriting(stage: Stage) -> None:
-    """A relay died with claims, and its lease ran out."""
+    """A relay died with claims, and its lease has expired."""
     leave_claims(stage)
     stage.emit()
     stage.start()
@@ -288,7 +288,7 @@ def seq_of(stage: Stage, event: UUID) -> int:
 
 
 def retiring(stage: Stage) -> None:
-    """Another relay ends for good, with everything that waits for it."""
+    """Another relay is retired, with everything that waits for it."""
     stage.register()
     other = stage.outbox.register("other", ordering=stage.ordering)
     stage.emit()

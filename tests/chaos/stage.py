@@ -125,7 +125,7 @@ class Stage:
         )
 
     def start(self, how_many: int | None = None) -> None:
-        """As many as the case has, unless said."""
+        """As many as the case has, unless given."""
         for _ in range(self.size if how_many is None else how_many):
             pod = f"pod-{len(self.relays) + 1}"
             self.relays.append(LocalRelay(self.relay_settings(pod), self.book))

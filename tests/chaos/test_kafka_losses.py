@@ -1,7 +1,7 @@
 """
 The connection to Kafka is lost after so many bytes: of requests, or of answers to what is written.
 
-One case at a time, because all clients of a broker are told the same address. Which are played,
+One case at a time, because all clients of a broker get the same address. Which are played,
 and how one is played alone: as in `cases`.
 """
 

@@ -105,7 +105,7 @@ def test_a_pipeline_is_one_round_trip_and_a_commit_knows_its_transaction(written
     ]
 
 
-def test_what_the_server_says_unasked_and_last_comes_through(outbox: Outbox) -> None:
+def test_what_the_server_sends_unasked_and_last_comes_through(outbox: Outbox) -> None:
     with LosingProxy(outbox.dsn) as proxy, psycopg.connect(proxy.dsn, autocommit=True) as conn:
         conn.execute("LISTEN here")
         outbox.sql("NOTIFY here, 'hello'")

@@ -2,7 +2,7 @@
 The connection to the database is lost at every statement, before and after the server's commit.
 
 After each case nothing is lost, nothing is stuck for longer than two leases, order within a key is
-kept, duplicates stay within one batch, and what each process believes is what the database says.
+kept, duplicates stay within one batch, and what each process believes agrees with the database.
 How to play one case alone, or all of them: `cases`.
 """
 

@@ -123,7 +123,7 @@ def test_em_12_a_producer_can_do_nothing_else(
         producer.execute(statement)
 
 
-def test_em_13_created_at_is_the_servers_time_also_where_the_producer_says_otherwise(
+def test_em_13_created_at_is_the_servers_time_even_if_the_producer_sets_it(
     outbox: Outbox,
 ) -> None:
     before = outbox.value("SELECT clock_timestamp()")

@@ -248,7 +248,7 @@ def test_lc_23_lc_36_tc_12_after_a_second_claim_only_the_live_one_finalises(outb
     reap(outbox, relay)
     fast = outbox.claim(relay, owner="fast", suspects=True)
     assert [c.event_id for c in fast] == [str(event_id)]
-    assert outbox.publish(relay, slow) == [slow[0].seq]  # lost, and said so
+    assert outbox.publish(relay, slow) == [slow[0].seq]  # lost, and reported
     assert outbox.event(event_id)["claimed_by"] == "fast"
     assert outbox.fail(relay, slow) == [slow[0].seq]
     assert outbox.publish(relay, fast) == []

@@ -338,7 +338,7 @@ def test_switching_the_order_on_and_off_keeps_every_event(outbox: Outbox) -> Non
     assert outbox.publish(relay, rest) == []
 
 
-def test_switching_the_order_takes_as_long_as_it_takes_and_says_so(
+def test_switching_the_order_may_take_long_and_is_logged(
     outbox: Outbox, caplog: pytest.LogCaptureFixture
 ) -> None:
     """With a large backlog that is longer than any statement may otherwise take."""

@@ -170,7 +170,7 @@ def test_ek_15_many_inserts_racing_with_many_registrations(outbox: Outbox) -> No
 def test_ek_15_what_others_got_in_a_transaction_around_the_registration_comes_by_a_backfill(
     outbox: Outbox,
 ) -> None:
-    """As docs/relays.md says: a transaction that emitted before does not know the new relay."""
+    """As in docs/relays.md: a transaction that emitted before does not know the new relay."""
     outbox.register("first")
     with outbox.connect() as conn:
         event = outbox.insert(conn)

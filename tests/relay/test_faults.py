@@ -290,7 +290,7 @@ def test_lc_39_oo_14_the_database_is_killed_and_restarted(
         }
         outbox.close()
         postgres.kill()
-        wait_until(lambda: relay.get("/readyz")[0] == 503, 30, "readiness says so")
+        wait_until(lambda: relay.get("/readyz")[0] == 503, 30, "readiness shows it")
         assert relay.running
         postgres.start()
         outbox = Outbox(dsn)
@@ -415,7 +415,7 @@ def test_a_relay_waits_for_a_store_that_is_not_there_yet(
         migrate(dsn)
         postgres.stop()
         relay = start_relay(dsn, **{**FAST, "kafka": {**KAFKA, "topic": topic}})
-        wait_until(lambda: relay.happened("unavailable"), 20, "it says what is missing")
+        wait_until(lambda: relay.happened("unavailable"), 20, "it reports what is missing")
         assert relay.get("/readyz")[0] == 503
         assert relay.get("/healthz")[0] == 200
         postgres.start()

@@ -69,7 +69,7 @@ def test_lc_22_em_50_several_processes_share_the_work_under_their_pods_names(
     assert len(messages) == 10000
 
 
-def test_oo_62_oo_46_the_port_tells_health_status_and_metrics(
+def test_oo_62_oo_46_the_port_shows_health_status_and_metrics(
     outbox: Outbox, topic: str, start_relay: StartRelay
 ) -> None:
     relay = start_relay(outbox.dsn, "pod-7", kafka={"topic": topic})
@@ -128,9 +128,9 @@ def test_oo_63_em_20_a_failure_is_in_the_log_with_id_and_trace_and_without_paylo
     log = relay.log.read_text()
     assert "TOPSECRET" not in log
     assert "hunter2" not in log
-    # The line tells the verdict; it is written down with the next claim.
+    # The line shows the verdict; it is recorded with the next claim.
     wait_until(
-        lambda: outbox.event(dead[0]["event_ids"][0])["state"] == "DEAD", 10, "it is written down"
+        lambda: outbox.event(dead[0]["event_ids"][0])["state"] == "DEAD", 10, "it is recorded"
     )
 
 
@@ -186,7 +186,7 @@ def test_oo_30_a_retry_keeps_its_time_over_a_restart(
         ),
     ],
 )
-def test_what_only_a_person_can_mend_ends_the_process_with_a_message(
+def test_what_only_a_person_can_fix_ends_the_process_with_a_message(
     outbox: Outbox, start_relay: StartRelay, breakage: str, says: str, reason: str
 ) -> None:
     outbox.sql(breakage)
@@ -195,7 +195,7 @@ def test_what_only_a_person_can_mend_ends_the_process_with_a_message(
     log = relay.log.read_text()
     assert says in log
     assert "Traceback" not in log
-    words = relay.last_words
+    words = relay.failure
     assert words is not None
     assert (words.reason, says in words.message) == (reason, True)
 
@@ -210,12 +210,12 @@ def test_a_user_without_rights_ends_it_with_a_message(
     )
     assert relay.wait(30) == 1
     outbox.sql("DROP ROLE nobody")
-    words = relay.last_words
+    words = relay.failure
     assert words is not None
     assert (words.reason, "outbox_relay" in words.message) == ("PermissionDenied", True)
 
 
-def test_a_wrong_password_is_told_and_waited_for_and_a_changed_secret_needs_no_restart(
+def test_a_wrong_password_is_reported_and_a_changed_secret_needs_no_restart(
     tmp_path: Path, topic: str, start_relay: StartRelay
 ) -> None:
     with scratch() as folder, Postgres(folder / "pg") as server:
@@ -228,7 +228,7 @@ def test_a_wrong_password_is_told_and_waited_for_and_a_changed_secret_needs_no_r
         secret = tmp_path / "dsn"
         secret.write_text(make_conninfo(server.dsn("shop", "relay"), password="wrong"))
         relay = start_relay("unused", kafka={"topic": topic}, store={"dsn": {"file": str(secret)}})
-        wait_until(lambda: relay.status()["reasons"].get("store"), 30, "it says so")
+        wait_until(lambda: relay.status()["reasons"].get("store"), 30, "it is reported")
         report = relay.status()
         assert report["reasons"] == {
             "start": "Starting",
@@ -247,7 +247,7 @@ def test_a_wrong_password_is_told_and_waited_for_and_a_changed_secret_needs_no_r
         wait_until(lambda: relay.get("/readyz")[0] == 200, 40, "it is back")
         assert "right" not in relay.log.read_text()
         assert relay.stop() == 0
-        assert relay.last_words is None
+        assert relay.failure is None
 
 
 def test_em_07_the_topic_template_changes_and_the_event_does_not(

@@ -15,14 +15,14 @@ pytestmark = [pytest.mark.pg, pytest.mark.timeout(300)]
 FAST = {"eventsPerSecond": 1_000_000}
 
 
-def test_a_dry_run_tells_what_would_happen_and_changes_nothing(
+def test_a_dry_run_shows_what_would_happen_and_changes_nothing(
     outbox: Outbox, start_replay: StartReplay
 ) -> None:
     make_dead(outbox, outbox.register(), 300)
     before = deliveries(outbox)
     replay = start_replay(outbox.dsn, dryRun=True, rate={"eventsPerSecond": 100})
     assert replay.wait(120) == 0
-    report = replay.last_words
+    report = replay.final_report
     assert (report.stage, report.matched, report.replayed) == ("Succeeded", 300, 0)
     assert report.preview is not None
     assert report.preview.by_type[0].count == 300
@@ -39,7 +39,7 @@ def test_what_is_dead_comes_back_once(outbox: Outbox, start_replay: StartReplay)
     outbox.emit("order.paid")  # waits already: none of ours
     replay = start_replay(outbox.dsn, rate=FAST, requestedBy="ann@example.com")
     assert replay.wait(180) == 0
-    report = replay.last_words
+    report = replay.final_report
     assert (report.stage, report.matched, report.replayed) == ("Succeeded", 5000, 5000)
     assert report.skipped == 0
     assert outbox.states() == {"PENDING": 5001}
@@ -51,7 +51,7 @@ def test_what_is_dead_comes_back_once(outbox: Outbox, start_replay: StartReplay)
     assert len(replay.happened("task-done")) == 2
     again = start_replay(outbox.dsn, rate=FAST)
     assert again.wait(120) == 0
-    assert again.last_words.replayed == 5000
+    assert again.final_report.replayed == 5000
     assert not again.happened("engine-started")
 
 
@@ -61,11 +61,11 @@ def test_a_replay_of_nothing_succeeds_without_spark(
     outbox.register()
     replay = start_replay(outbox.dsn)
     assert replay.wait(120) == 0
-    assert (replay.last_words.stage, replay.last_words.matched) == ("Succeeded", 0)
+    assert (replay.final_report.stage, replay.final_report.matched) == ("Succeeded", 0)
     assert not replay.happened("engine-started")
 
 
-def test_the_port_tells_how_far_it_is(outbox: Outbox, start_replay: StartReplay) -> None:
+def test_the_port_shows_the_progress(outbox: Outbox, start_replay: StartReplay) -> None:
     make_dead(outbox, outbox.register(), 20_000)
     # The relay is not running, so all that comes back waits: that must not slow this one down.
     replay = start_replay(outbox.dsn, rate={"eventsPerSecond": 400, "yieldToLive": False})
@@ -76,13 +76,13 @@ def test_the_port_tells_how_far_it_is(outbox: Outbox, start_replay: StartReplay)
     assert report is not None
     assert (report.stage, report.matched, report.pace) == ("Running", 20_000, 400)
     assert 0 < report.replayed < 20_000
-    wait_until(lambda: replay.status().get("secondsLeft"), 30, "it tells its speed")
-    told = replay.status()
+    wait_until(lambda: replay.status().get("secondsLeft"), 30, "it reports its speed")
+    shown = replay.status()
     # Never more than is allowed, but for a tenth of a second that is made up for; how much less,
     # a busy machine decides. What is left is reckoned from that speed.
-    assert told["rate"] < 500
-    left = 20_000 - told["replayed"] - told["skipped"]
-    assert told["secondsLeft"] == pytest.approx(left / told["rate"], rel=0.02)
+    assert shown["rate"] < 500
+    left = 20_000 - shown["replayed"] - shown["skipped"]
+    assert shown["secondsLeft"] == pytest.approx(left / shown["rate"], rel=0.02)
     samples = {
         sample.name: sample.value
         for family in text_string_to_metric_families(replay.get("/metrics")[1])
@@ -95,7 +95,7 @@ def test_the_port_tells_how_far_it_is(outbox: Outbox, start_replay: StartReplay)
     assert replay.stop(30) == 143
 
 
-def test_it_slows_down_while_events_wait_and_says_so(
+def test_it_slows_down_while_events_wait_and_reports_it(
     outbox: Outbox, start_replay: StartReplay
 ) -> None:
     make_dead(outbox, outbox.register(), 3000)
@@ -110,20 +110,20 @@ def test_it_slows_down_while_events_wait_and_says_so(
     assert replay.stop() == 143
 
 
-def test_where_spark_cannot_work_it_says_so_and_another_attempt_may(
+def test_if_spark_fails_it_is_reported_and_another_attempt_may_succeed(
     outbox: Outbox, start_replay: StartReplay
 ) -> None:
     make_dead(outbox, outbox.register(), 10)
     nowhere = {"spark.pyspark.python": "/no/python", "spark.pyspark.driver.python": sys.executable}
     replay = start_replay(outbox.dsn, conf=nowhere)
     assert replay.wait(120) == Exit.AGAIN
-    report = replay.last_words
+    report = replay.final_report
     assert (report.stage, report.reason) == ("Failed", "EngineFailed")
     assert "/no/python" in report.message
     assert outbox.states() == {"DEAD": 10}
     assert outbox.value("SELECT stopped_at IS NOT NULL FROM outbox.replay")
-    told = "SELECT action, after->>'state' FROM outbox.audit ORDER BY id DESC LIMIT 1"
-    ((action, state),) = outbox.sql(told)
+    last = "SELECT action, after->>'state' FROM outbox.audit ORDER BY id DESC LIMIT 1"
+    ((action, state),) = outbox.sql(last)
     assert action == "replay-stop"
     assert state.startswith("0 replayed, 0 skipped: EngineFailed: ")
     again = start_replay(outbox.dsn)

@@ -83,7 +83,7 @@ def test_lost_executors_and_twins_of_tasks_change_nothing_for_a_relay_that_order
     os.kill(the_busiest_executor(outbox), signal.SIGKILL)
     wait_until(lambda: done() > EVENTS / 2, 60, "it goes on")
     assert replay.wait(180) == 0
-    assert replay.last_words.replayed == EVENTS
+    assert replay.final_report.replayed == EVENTS
     wait_until(lambda: outbox.states() == {"PUBLISHED": EVENTS}, 60, "all are out again")
 
     times = Counter(claim.seq for claim in broker.accepted)

@@ -49,14 +49,14 @@ def each_came_back_once(outbox: Outbox) -> None:
     assert (done, chunks) == (EVENTS, True)
 
 
-def test_told_to_stop_it_stops_in_good_order_and_another_attempt_goes_on(
+def test_asked_to_stop_it_stops_cleanly_and_another_attempt_continues(
     outbox: Outbox, start_replay: StartReplay
 ) -> None:
     make_dead(outbox, outbox.register(), EVENTS)
     first = start_replay(outbox.dsn, rate=MODERATE)
     midway(outbox, first)
     assert first.stop(30) == 143
-    report = first.last_words
+    report = first.final_report
     assert (report.stage, report.rate, report.seconds_left) == ("Stopped", 0, None)
     done = outbox.value("SELECT sum(replayed) FROM outbox.replay_ledger")
     assert report.replayed == done  # nothing goes on behind its back
@@ -65,7 +65,7 @@ def test_told_to_stop_it_stops_in_good_order_and_another_attempt_goes_on(
 
     second = start_replay(outbox.dsn, rate=FAST)
     assert second.wait(180) == 0
-    assert second.last_words.replayed == EVENTS
+    assert second.final_report.replayed == EVENTS
     each_came_back_once(outbox)
     assert outbox.sql("SELECT action FROM outbox.audit ORDER BY id") == [
         ("replay-begin",),
@@ -74,20 +74,20 @@ def test_told_to_stop_it_stops_in_good_order_and_another_attempt_goes_on(
     ]
 
 
-def test_told_to_stop_before_it_runs_it_takes_nothing(
+def test_asked_to_stop_before_it_runs_it_takes_nothing(
     outbox: Outbox, start_replay: StartReplay
 ) -> None:
     make_dead(outbox, outbox.register(), EVENTS)
     early = start_replay(outbox.dsn, rate=MODERATE)
     as_it_starts(early)
     assert early.stop(60) == 143
-    assert early.last_words.stage == "Stopped"
+    assert early.final_report.stage == "Stopped"
     assert not early.happened("engine-started")
     assert outbox.states() == {"DEAD": EVENTS}
     assert outbox.sql("SELECT action FROM outbox.audit") == []  # nothing had begun
 
 
-def test_what_a_killed_attempt_left_is_written_down_by_one_that_is_told_before_it_begins(
+def test_what_a_killed_attempt_left_is_recorded_by_one_that_is_stopped_before_it_begins(
     outbox: Outbox, start_replay: StartReplay
 ) -> None:
     make_dead(outbox, outbox.register(), EVENTS)
@@ -98,7 +98,7 @@ def test_what_a_killed_attempt_left_is_written_down_by_one_that_is_told_before_i
     as_it_starts(early)
     assert early.stop(60) == 143
     done = outbox.value("SELECT sum(replayed) FROM outbox.replay_ledger")
-    assert (early.last_words.stage, early.last_words.replayed) == ("Stopped", done)
+    assert (early.final_report.stage, early.final_report.replayed) == ("Stopped", done)
     assert outbox.states() == {"PENDING": done, "DEAD": EVENTS - done}
     assert outbox.sql("SELECT action FROM outbox.audit ORDER BY id") == [
         ("replay-begin",),
@@ -106,17 +106,17 @@ def test_what_a_killed_attempt_left_is_written_down_by_one_that_is_told_before_i
     ]
 
 
-def test_told_to_stop_while_the_store_is_away_it_does_not_wait_for_it(
+def test_asked_to_stop_while_the_store_is_away_it_does_not_wait_for_it(
     outbox: Outbox, start_replay: StartReplay
 ) -> None:
     replay = start_replay("postgresql://nobody@127.0.0.1:1/nowhere")
     wait_until(lambda: replay.happened("unavailable"), 120, "it waits for the store")
     assert replay.get("/readyz")[0] == 503
     assert replay.stop(10) == 143
-    assert replay.last_words.stage == "Stopped"
+    assert replay.final_report.stage == "Stopped"
 
 
-def test_told_to_stop_while_it_plans_it_gives_the_plan_up(
+def test_asked_to_stop_while_it_plans_it_gives_up_the_plan(
     outbox: Outbox, start_replay: StartReplay
 ) -> None:
     make_dead(outbox, outbox.register(), 10)
@@ -127,7 +127,7 @@ def test_told_to_stop_while_it_plans_it_gives_the_plan_up(
     wait_until(lambda: outbox.value(waiting), 60, "it plans")
     assert replay.stop(10) == 143
     blocker.close()
-    assert (replay.last_words.stage, replay.last_words.matched) == ("Stopped", None)
+    assert (replay.final_report.stage, replay.final_report.matched) == ("Stopped", None)
     assert outbox.sql("SELECT planned_at FROM outbox.replay") == [(None,)]
 
 
@@ -142,7 +142,7 @@ def test_ce_31_killed_midway_it_goes_on_where_it_was(
     assert first.termination_message == ""
     second = start_replay(outbox.dsn, rate=FAST)
     assert second.wait(180) == 0
-    assert second.last_words.replayed == EVENTS
+    assert second.final_report.replayed == EVENTS
     each_came_back_once(outbox)
 
 
@@ -150,7 +150,7 @@ def test_two_drivers_at_once_do_it_once(outbox: Outbox, start_replay: StartRepla
     make_dead(outbox, outbox.register(), EVENTS)
     both = [start_replay(outbox.dsn, rate={**MODERATE, "eventsPerSecond": 500}) for _ in range(2)]
     assert [replay.wait(180) for replay in both] == [0, 0]
-    assert [replay.last_words.replayed for replay in both] == [EVENTS, EVENTS]
+    assert [replay.final_report.replayed for replay in both] == [EVENTS, EVENTS]
     each_came_back_once(outbox)
 
 
@@ -162,14 +162,14 @@ def test_a_database_that_restarts_is_waited_for(
     midway(outbox, replay)
     postgres.kill()
     wait_until(lambda: replay.get("/readyz")[0] == 503, 20, "it notices")
-    told = replay.status()
-    assert told["message"].startswith("trying again")
-    assert (told["rate"], told.get("secondsLeft")) == (0, None)
+    shown = replay.status()
+    assert shown["message"].startswith("trying again")
+    assert (shown["rate"], shown.get("secondsLeft")) == (0, None)
     postgres.start()
     again = Outbox(outbox.dsn)
     try:
         assert replay.wait(180) == 0
-        assert replay.last_words.replayed == EVENTS
+        assert replay.final_report.replayed == EVENTS
         each_came_back_once(again)
     finally:
         again.close()

@@ -1,4 +1,4 @@
-"""What a person must change: it is said, nothing is changed, and no second attempt is asked for."""
+"""What a person must fix: it is reported, nothing is changed, and no second attempt is made."""
 
 from pathlib import Path
 from typing import Any
@@ -18,7 +18,7 @@ pytestmark = [pytest.mark.pg, pytest.mark.timeout(300)]
 
 def refused(replay: ReplayProcess, reason: str, says: str, code: Exit = Exit.FINAL) -> None:
     assert replay.wait(120) == code
-    report = replay.last_words
+    report = replay.final_report
     assert (report.stage, report.reason) == ("Failed", reason)
     assert says in report.message
     assert "Traceback" not in replay.log.read_text()
@@ -55,14 +55,14 @@ def test_nothing_is_changed_by_what_cannot_be_done(
         ("UPDATE outbox.schema_version SET version = -1", "SchemaOutdated", Exit.AGAIN),
     ],
 )
-def test_a_schema_that_is_not_there_or_too_old_is_told_with_the_cure(
+def test_a_missing_or_outdated_schema_is_reported_with_the_cure(
     outbox: Outbox, start_replay: StartReplay, breakage: str, reason: str, code: Exit
 ) -> None:
     outbox.sql(breakage)
     refused(start_replay(outbox.dsn, master=None), reason, "outbox-relay migrate", code)
 
 
-def test_a_user_without_rights_is_told_which_role_it_needs(
+def test_a_user_without_rights_gets_the_role_that_it_needs_named(
     outbox: Outbox, postgres: Postgres, start_replay: StartReplay
 ) -> None:
     outbox.sql("DROP ROLE IF EXISTS nobody")
@@ -73,7 +73,7 @@ def test_a_user_without_rights_is_told_which_role_it_needs(
     outbox.sql("DROP ROLE nobody")
 
 
-def test_a_wrong_password_and_a_missing_database_are_told(
+def test_a_wrong_password_and_a_missing_database_are_reported(
     tmp_path: Path, start_replay: StartReplay
 ) -> None:
     with scratch() as folder, Postgres(folder / "pg") as server:
@@ -90,14 +90,14 @@ def test_a_wrong_password_and_a_missing_database_are_told(
         refused(start_replay(server.dsn("stock"), master=None), "DatabaseMissing", "stock")
 
 
-def test_settings_that_cannot_be_read_are_told_field_by_field(start_replay: StartReplay) -> None:
+def test_invalid_settings_are_reported_field_by_field(start_replay: StartReplay) -> None:
     replay = start_replay("unused", rate={"eventsPerSecond": 0}, speed=3)
     assert replay.wait(120) == Exit.FINAL
-    report = replay.last_words
+    report = replay.final_report
     assert (report.stage, report.reason) == ("Failed", "SettingsInvalid")
     assert "rate.eventsPerSecond" in report.message
     assert "speed" in report.message
 
 
-def test_a_dsn_that_nobody_gave_is_told(start_replay: StartReplay) -> None:
+def test_a_missing_dsn_is_reported(start_replay: StartReplay) -> None:
     refused(start_replay("unused", store={"dsn": {"env": "NOT_SET"}}), "SettingsInvalid", "NOT_SET")

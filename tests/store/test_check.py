@@ -11,8 +11,8 @@ from psycopg.sql import SQL, Identifier
 from dev.services import Kafka, PgBouncer, Postgres
 from fixtures.cli import Cli
 from fixtures.outbox import Outbox
+from outbox_core.store.doctor.diagnosis import diagnose
 from outbox_core.store.doctor.facts import gather
-from outbox_core.store.doctor.findings import judge
 
 pytestmark = pytest.mark.pg
 
@@ -107,7 +107,7 @@ def test_a_disabled_trigger_fails(outbox: Outbox, cli: Cli) -> None:
     assert levels(document)["triggers"] == "fail"
     assert "event_fans_out" in texts(document, "triggers")
     outbox.sql("DROP TRIGGER event_fans_out ON outbox.event")
-    assert "gone: event_fans_out" in texts(cli.json("check", code=1), "triggers")
+    assert "missing: event_fans_out" in texts(cli.json("check", code=1), "triggers")
 
 
 def test_a_read_only_database_fails(outbox: Outbox, cli: Cli) -> None:
@@ -154,7 +154,7 @@ def test_old_transactions_of_every_kind_are_found(outbox: Outbox) -> None:
     assert held["prepared transaction"].name == "forgotten"
     aged = [h._replace(seconds=3600.0) for h in facts.holders]
     facts.holders[:] = aged
-    warnings = [f for f in judge(facts, None) if f.check == "old transactions"]
+    warnings = [f for f in diagnose(facts, None) if f.check == "old transactions"]
     assert {f.level for f in warnings} == {"warn"}
     assert any("pg_terminate_backend" in f.cure for f in warnings)
     assert any("ROLLBACK PREPARED 'forgotten'" in f.cure for f in warnings)

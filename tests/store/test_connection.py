@@ -1,4 +1,4 @@
-"""Why there is no connection: told apart on a real server, each with its cure."""
+"""Why there is no connection: recognised on a real server, each with its cure."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -55,7 +55,7 @@ def guarded() -> Iterator[Postgres]:
         ("user=postgres dbname=frozen", ProcessReason.STORE_READ_ONLY, "target_session_attrs"),
     ],
 )
-def test_each_shut_door_is_told_with_its_cure_and_may_open_by_itself(
+def test_each_refused_connection_is_reported_with_its_cure(
     guarded: Postgres, who: str, reason: ProcessReason, cure: str
 ) -> None:
     with pytest.raises(StoreUnavailable) as caught:
@@ -81,10 +81,10 @@ def test_the_right_password_opens(guarded: Postgres) -> None:
         ("postgresql://app:ok@db:tTAIL/shop", "port"),
     ],
 )
-def test_a_password_that_spills_over_is_refused_without_telling_any_of_it(
+def test_a_password_that_spills_over_is_refused_without_showing_any_of_it(
     dsn: str, cure: str
 ) -> None:
-    """A part of it would be taken for the host, the port or the database, and told as such."""
+    """A part of it would be taken for the host, the port or the database, and shown as such."""
     with pytest.raises(SettingsError) as caught:
         connect(dsn, "test")
     assert cure in str(caught.value)

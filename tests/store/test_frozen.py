@@ -22,7 +22,7 @@ WORKER = relay_application("relay", "worker 0")
 
 @pytest.fixture
 def claimed(outbox: Outbox) -> int:
-    """A relay with a claim whose lease ran out."""
+    """A relay with a claim whose lease has expired."""
     relay = outbox.register()
     outbox.emit()
     outbox.claim(relay)

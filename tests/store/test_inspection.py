@@ -307,7 +307,7 @@ def test_pages_hold_every_row_once_and_never_cut_an_event(
     assert seqs == sorted(seqs, reverse=not order)
 
 
-def test_the_next_page_is_told_to_people_too(outbox: Outbox, cli: Cli) -> None:
+def test_the_next_page_is_shown_to_people_too(outbox: Outbox, cli: Cli) -> None:
     for _ in range(3):
         outbox.emit("x")
     cli("list", "--limit", 2)
@@ -375,7 +375,7 @@ def test_an_unknown_event_is_an_error_of_one_line(cli: Cli, command: str) -> Non
     assert cli.err == f"error: there is no event {unknown}\n"
 
 
-def test_a_look_that_takes_too_long_says_what_to_do(outbox: Outbox) -> None:
+def test_an_inspection_that_takes_too_long_shows_what_to_do(outbox: Outbox) -> None:
     with (
         outbox.connect(autocommit=True) as conn,
         pytest.raises(StoreError, match="narrow it down"),
@@ -404,14 +404,16 @@ def test_what_people_see_is_in_utc(outbox: Outbox, cli: Cli) -> None:
     assert "2026-01-31 08:00:00" in cli("show", event)
 
 
-def test_inspection_says_when_there_is_no_schema(
+def test_inspection_reports_a_missing_schema(
     empty_database: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main(["list", "--dsn", empty_database]) == 1
     assert "outbox-relay migrate" in capsys.readouterr().err
 
 
-def test_migrate_says_what_it_did(empty_database: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_migrate_reports_what_it_did(
+    empty_database: str, capsys: pytest.CaptureFixture[str]
+) -> None:
     assert main(["migrate", "--dsn", empty_database]) == 0
     assert "applied 0001_baseline" in capsys.readouterr().out
     assert main(["migrate", "--dsn", empty_database]) == 0

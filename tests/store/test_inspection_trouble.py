@@ -114,7 +114,7 @@ def test_oo_57_a_relay_that_claims_nothing_while_events_are_due_is_stuck(
     assert cli.json("stuck")["idle_relays"] == []
 
 
-def test_when_nothing_is_wrong_it_is_said(outbox: Outbox, cli: Cli) -> None:
+def test_when_nothing_is_wrong_it_is_shown(outbox: Outbox, cli: Cli) -> None:
     outbox.register("relay")
     assert cli("stuck") == ""
     assert "nothing is stuck" in cli.err

@@ -184,7 +184,7 @@ def test_oo_56_a_pending_event_is_declared_dead_without_an_attempt(
     assert (error["class"], error["code"]) == ("operator", "DECLARED_DEAD")
     assert error["text"] == "wrong customer, password=***"
     assert outbox.claim(relay) == []
-    assert "DEAD already" in cli("declare-dead", event, *WHY, code=1)
+    assert "DEAD" in cli("declare-dead", event, *WHY, code=1)
 
 
 def test_oo_56_what_is_out_or_in_flight_is_not_declared_dead(outbox: Outbox, cli: Cli) -> None:
@@ -192,12 +192,12 @@ def test_oo_56_what_is_out_or_in_flight_is_not_declared_dead(outbox: Outbox, cli
     out = published(outbox, relay)
     flying = outbox.emit("x")
     outbox.claim(relay)
-    assert "cannot be called back" in cli("declare-dead", out, *WHY, code=1)
+    assert "PUBLISHED" in cli("declare-dead", out, *WHY, code=1)
     assert "in flight" in cli("declare-dead", flying, *WHY, code=1)
     assert outbox.states() == {"PUBLISHED": 1, "CLAIMED": 1}
 
 
-def test_a_declared_death_lets_its_key_go_on_unless_told_otherwise(
+def test_a_declared_death_lets_its_key_continue_unless_it_holds_the_key(
     outbox: Outbox, cli: Cli, ordered: Ordered
 ) -> None:
     first, second, third = (outbox.emit("x", ordering_key="k") for _ in range(3))
@@ -471,7 +471,7 @@ def test_where_several_relays_have_the_event_one_must_be_named(outbox: Outbox, c
 
 def test_an_event_that_no_relay_wanted_cannot_be_acted_on(outbox: Outbox, cli: Cli) -> None:
     event = outbox.emit("x")
-    assert "none wanted it" in cli("retry", event, *WHY, code=1)
+    assert "no relay has" in cli("retry", event, *WHY, code=1)
 
 
 def test_a_row_that_is_being_claimed_is_waited_for_and_then_reported(

@@ -282,7 +282,7 @@ def test_a_sweep_lets_go_on_what_nobody_else_did(outbox: Outbox) -> None:
     claims = holder.claim(limit=50)
     outbox.fail(relay, claims, delay=3600)
     assert holder.claim() == []
-    # By hand, and nobody tells.
+    # By hand, unnoticed.
     outbox.sql("UPDATE outbox.delivery SET hold = 'NONE' WHERE hold = 'TIME'")
     steps = 0
     after = None

@@ -1,4 +1,4 @@
-"""What the documentation says of servers that are no plain primary: a pooler, a standby."""
+"""What the documentation promises for servers that are not a plain primary: a pooler, a standby."""
 
 from collections.abc import Iterator
 
@@ -34,24 +34,26 @@ def look(capsys: pytest.CaptureFixture[str]) -> Cli:
     return Cli(capsys)
 
 
-def test_on_a_standby_one_can_look_and_check_says_what_it_is(
+def test_a_standby_can_be_inspected_and_check_reports_it(
     pair: tuple[Postgres, Postgres], look: Cli
 ) -> None:
     standby = pair[1].dsn("shop")
     for command in ("list", "dead", "stuck", "counts", "relays", "audit", "replays"):
         look(command, "--dsn", standby)
     said = look("check", "--dsn", standby, code=1)
-    assert "fail  writable: this server is a standby: it takes no writes" in said
+    assert "fail  writable: this server is a standby" in said
     assert "target_session_attrs=read-write" in said
 
 
-def test_a_standby_is_told_apart_and_waited_for(
+def test_a_standby_is_recognised_and_waited_for(
     pair: tuple[Postgres, Postgres], start_relay: StartRelay
 ) -> None:
     standby = pair[1].dsn("shop")
     assert migrate(standby).applied == []  # there is nothing to do, so nothing is wrong
     relay = start_relay(standby, kafka={"bootstrapServers": "127.0.0.1:1", "topic": "t"})
-    wait_until(lambda: relay.status()["reasons"].get("store") == "StoreReadOnly", 30, "it says so")
+    wait_until(
+        lambda: relay.status()["reasons"].get("store") == "StoreReadOnly", 30, "it is reported"
+    )
     assert relay.running
     assert relay.stop() == 0
 

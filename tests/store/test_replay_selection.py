@@ -1,4 +1,4 @@
-"""Which events a bulk replay is about, field by field; and what a dry run tells of them."""
+"""Which events a bulk replay selects, field by field; and what a dry run shows about them."""
 
 from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
@@ -33,7 +33,7 @@ def published(outbox: Outbox, relay: int, **fields: Any) -> UUID:
 
 
 def selected(outbox: Outbox, select: dict[str, Any], **more: Any) -> list[UUID]:
-    """What is planned; a dry run of the same must say the same."""
+    """What is planned; a dry run of the same must show the same."""
     matched, found = replays.preview(outbox.conn, replay_settings(select=select, **more))
     bulk = Bulk(outbox, f"r{outbox.value('SELECT count(*) FROM outbox.replay')}", select=select,
                 **more)  # fmt: skip
@@ -228,7 +228,7 @@ def test_what_arrived_meanwhile_is_counted_and_nobody_waits_for_anybody_any_more
 # The dry run ------------------------------------------------------------------------------------
 
 
-def test_a_dry_run_tells_what_would_happen(outbox: Outbox, relay: int) -> None:
+def test_a_dry_run_shows_what_would_happen(outbox: Outbox, relay: int) -> None:
     events = [
         dead(outbox, relay, event_type="a", ordering_key="k1"),
         dead(outbox, relay, event_type="a", ordering_key="k1"),

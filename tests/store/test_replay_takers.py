@@ -133,7 +133,7 @@ def test_replays_that_overlap_bring_each_event_back_at_most_once_each(
         thread.start()
     while any(t.is_alive() for t in threads):
         # What came back goes out meanwhile, and is there for the others. In no order, unlike what
-        # relays and replays do: so this may be told to stand back.
+        # relays and replays do: so this one may have to wait.
         with suppress(psycopg.errors.DeadlockDetected):
             end_all(outbox, relay)
     for bulk in bulks:

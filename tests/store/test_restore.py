@@ -1,4 +1,4 @@
-"""A backup that is read back: the rules are there, and nothing is delivered anew."""
+"""A restored backup: the rules are in force, and nothing is delivered again."""
 
 import subprocess
 

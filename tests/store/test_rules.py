@@ -152,7 +152,7 @@ def test_what_is_held_does_not_return_into_the_line_by_hand(outbox: Outbox, hold
     outbox.register("relay", ordering="Key")
     outbox.emit(ordering_key="k")
     outbox.sql(f"UPDATE outbox.delivery SET hold = '{hold}'")
-    refused(outbox, "UPDATE outbox.delivery SET hold = 'NONE'", "comes back .* with hold TIME")
+    refused(outbox, "UPDATE outbox.delivery SET hold = 'NONE'", "has hold TIME")
 
 
 def test_what_was_published_does_not_return_into_the_line_by_hand(outbox: Outbox) -> None:
@@ -178,7 +178,7 @@ def test_what_was_published_does_not_return_into_the_line_by_hand(outbox: Outbox
 )
 def test_lanes_are_kept(outbox: Outbox, statement: str) -> None:
     outbox.register("relay", ordering="Key")
-    refused(outbox, statement, r"outbox\.lane is not allowed: keys would stand still")
+    refused(outbox, statement, r"outbox\.lane is not allowed")
 
 
 def test_a_relay_that_is_made_to_order_by_hand_has_lanes(outbox: Outbox) -> None:
@@ -222,7 +222,7 @@ def test_nothing_waits_behind_a_key_that_it_does_not_have(outbox: Outbox) -> Non
     ordered, plain = outbox.register("ordered", ordering="Key"), outbox.register("plain")
     outbox.emit(ordering_key="k")
     parked = "UPDATE outbox.delivery SET hold = 'KEY' WHERE relay_id = {}"
-    refused(outbox, parked.format(plain), "hold KEY goes with a key")
+    refused(outbox, parked.format(plain), "hold KEY needs a key")
     outbox.sql(parked.format(ordered))
     refused(
         outbox,

@@ -97,7 +97,7 @@ def test_a_relay_starts_on_the_functions_of_another_build_and_check_warns(
 def test_a_schema_from_before_the_first_release_is_refused_with_the_cure(
     outbox: Outbox, cli: Cli
 ) -> None:
-    """Eight migrations that are one today; its numbers say nothing about ours."""
+    """Eight migrations that are one today; its numbers do not correspond to ours."""
     outbox.sql("UPDATE outbox.schema_version SET name = 'tables', checksum = 'x' WHERE version = 1")
     for version in range(2, 9):
         outbox.sql(

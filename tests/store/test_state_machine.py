@@ -473,7 +473,7 @@ def test_lc_33_oo_17_oo_32_any_history_keeps_the_promises(
             max_examples=40,
             stateful_step_count=40,
             deadline=None,
-            # No shrinking: on a real database it outlasts the time limit, and then nothing is told.
+            # No shrinking: on a real database it would exceed the time limit, without a report.
             phases=(Phase.explicit, Phase.reuse, Phase.generate),
             suppress_health_check=list(HealthCheck),
         ),

@@ -1,9 +1,9 @@
 """
-Reasons: why a relay does not work, or why a process ended, in one word for machines.
+Reasons: machine-readable names for why a relay does not work, or why a process ended.
 
-Used on /status (`reasons`), and in the last words that a process which fails leaves to Kubernetes
-as its termination message. The operator reads both and makes conditions of them. The list only
-grows; its readers must expect words that they do not know, because a newer relay may use them.
+Used on /status (`reasons`), and in the termination message that a failing process leaves for
+Kubernetes. The operator reads both and turns them into conditions. The list only grows; readers
+must accept unknown reasons, because a newer relay may use them.
 """
 
 from enum import StrEnum
@@ -16,24 +16,24 @@ from outbox_core.errors import OutboxError
 from outbox_core.model.attempt import without_secrets
 
 LONGEST_MESSAGE_CHARS = 1000
-"""Kubernetes keeps 4096 bytes of a termination message, and cuts after."""
+"""Kubernetes keeps 4096 bytes of a termination message, and cuts off the rest."""
 
 
 class ProcessReason(StrEnum):
     SETTINGS_INVALID = "SettingsInvalid"
-    """The settings, or a secret that they name, cannot be used: a person must change them."""
+    """The settings, or a secret that they refer to, are not usable: a person must change them."""
     STORE_UNREACHABLE = "StoreUnreachable"
     """The database does not answer, or not in time."""
     STORE_READ_ONLY = "StoreReadOnly"
-    """The database takes no writes: a standby, or a failover that has not ended."""
+    """The database accepts no writes: a standby, or a failover that has not ended."""
     STORE_BUSY = "StoreBusy"
-    """A migration did not get a lock on a table: somebody's transaction is open for long."""
+    """A migration did not get a lock on a table: another transaction has been open for long."""
     WRONG_PASSWORD = "WrongPassword"  # noqa: S105 - it is not one
     """The database does not accept the password."""
     LOGIN_REFUSED = "LoginRefused"
-    """The database lets nobody of that name in from here: no such role, or pg_hba.conf."""
+    """The user may not log in to the database from here: no such role, or pg_hba.conf."""
     TLS_FAILED = "TlsFailed"
-    """No TLS with the database: it offers none, its certificate is not believed, or ours is missing
+    """No TLS with the database: it offers none, its certificate is not trusted, or ours is missing
     or refused."""
     DATABASE_MISSING = "DatabaseMissing"
     """The server has no database of that name."""
@@ -52,23 +52,23 @@ class ProcessReason(StrEnum):
     REFUSED = "Refused"
     """A rule of the outbox forbids it; nothing changed."""
     SELECTION_INVALID = "SelectionInvalid"
-    """What a replay is to bring back cannot be asked for so."""
+    """The replay's selection cannot be used."""
     TOO_MANY_EVENTS = "TooManyEvents"
     """More events match than the replay may take; nothing changed."""
     ENGINE_FAILED = "EngineFailed"
-    """Spark could not do it; what it did stays done."""
+    """Spark failed; what it did stays done."""
     STORE_FAILED = "StoreFailed"
     """Anything else that the database refused; see the message."""
     BROKER_UNREACHABLE = "BrokerUnreachable"
-    """The broker does not answer, or cannot take anything."""
+    """The broker does not answer, or cannot accept anything."""
     BROKER_REFUSED = "BrokerRefused"
-    """The broker does not let us in: name, password, certificate or mechanism."""
+    """The broker refuses our user, password, certificate or mechanism."""
     STARTING = "Starting"
     """Not registered with the database yet."""
     DRAINING = "Draining"
-    """Told to stop; what is in flight is being finished."""
+    """Asked to stop; events in flight are being finished."""
     DEFECT = "Defect"
-    """A fault of the program: the log has the stack trace."""
+    """A bug in the program: the log has the stack trace."""
 
 
 REASON_OF: dict[type, ProcessReason] = {
@@ -97,20 +97,20 @@ REASON_OF: dict[type, ProcessReason] = {
 
 
 def reason_of(error: Exception, otherwise: ProcessReason = ProcessReason.DEFECT) -> ProcessReason:
-    """By its class, or the nearest one above it that has a reason."""
+    """The reason of the error's class, or of the nearest base class that has one."""
     return next((REASON_OF[kind] for kind in type(error).__mro__ if kind in REASON_OF), otherwise)
 
 
-class LastWords(ReportPart):
-    """What a process that failed leaves behind, as one line of JSON."""
+class TerminationMessage(ReportPart):
+    """What a failed process leaves for Kubernetes, as one line of JSON."""
 
     reason: str
-    """One of Reason, or of a newer version's."""
+    """A ProcessReason, or one that a newer version added."""
     message: str
     """One line: what is wrong, and what to do."""
 
     @classmethod
-    def about(cls, error: OutboxError) -> "LastWords":
+    def about(cls, error: OutboxError) -> "TerminationMessage":
         """Bounded, and without anything that looks like a credential."""
         text = "; ".join(line.strip() for line in without_secrets(str(error)).splitlines())
         cut = (
@@ -119,8 +119,8 @@ class LastWords(ReportPart):
         return cls(reason=reason_of(error), message=cut)
 
     @classmethod
-    def read(cls, text: str) -> "LastWords | None":
-        """None where a container wrote something else, or was killed before it wrote anything."""
+    def read(cls, text: str) -> "TerminationMessage | None":
+        """None if the container wrote something else, or was killed before it wrote anything."""
         try:
             return cls.model_validate_json(text)
         except ValidationError:

@@ -1,10 +1,10 @@
 """
-Replays in bulk: the request, the settings that enter the driver, and the report that leaves it.
+Bulk replays: the request, the driver's settings, and its report.
 
 `ReplayRequest` is what people write in an OutboxReplay; the operator adds what they cannot know and
-hands `ReplaySettings` to the driver as a JSON file. The driver reports its progress on /status, and
-at its end in its termination message: both are a `ReplayReport`. Fields are added, never changed,
-because an operator may meet drivers of another version.
+passes `ReplaySettings` to the driver as a JSON file. The driver reports its progress on /status,
+and its end in its termination message: both are a `ReplayReport`. Fields are added, never changed,
+because an operator may read reports of drivers of another version.
 """
 
 from collections.abc import Mapping
@@ -23,7 +23,7 @@ from outbox_core.contract.values import Settings, Time
 from outbox_core.errors import SettingsError
 
 TERMINATION_BYTES = 4096
-"""Kubernetes keeps the last part of a termination message, of this size; a newline counts."""
+"""Kubernetes keeps the last bytes of a termination message, this many; a newline counts."""
 
 
 class Rate(Settings):
@@ -34,7 +34,7 @@ class Rate(Settings):
 
 
 class ReplayRequest(Settings):
-    """What is asked for."""
+    """What a person asks for."""
 
     select: Selection = Selection()
     """Which events. Default: all DEAD ones."""
@@ -66,12 +66,12 @@ class ReplayRequest(Settings):
 
     @property
     def states(self) -> tuple[Literal["DEAD", "PUBLISHED"], ...]:
-        """Those that a Requeue takes."""
+        """The states that a Requeue selects."""
         return self.select.states or ("DEAD",)
 
 
 class ReplaySettings(ReplayRequest):
-    """Of the driver."""
+    """The driver's settings."""
 
     id: Annotated[str, Field(min_length=1, max_length=400)]
     """The replay's id in the plan, the ledger, the audit and the deliveries. The same in every
@@ -89,7 +89,7 @@ class ReplaySettings(ReplayRequest):
 
 
 class Exit(IntEnum):
-    """How the driver's process ends, for readers of the exit code alone."""
+    """How the driver ended, for a reader that sees only the exit code."""
 
     DONE = 0
     AGAIN = 1
@@ -131,7 +131,7 @@ class Preview(ReportPart):
     """What consumers would see: duplicates, and keys whose later events are already out."""
 
     def shorter(self) -> "Preview":
-        """By a sample, or by the rarest type."""
+        """Without one sample, or without the rarest type."""
         if len(self.samples) * 4 > len(self.by_type):
             return self.model_copy(update={"samples": self.samples[:-1]})
         left_out = (self.types_left_out or 0) + 1
@@ -156,29 +156,29 @@ class ReplayReport(ReportPart):
     """Events per second that are allowed now: fewer than requested while live events wait."""
     seconds_left: float | None = None
     reason: str | None = None
-    """Why it failed: from `contract.reasons`, or from a newer version's."""
+    """Why it failed: from `contract.reasons`, or one that a newer version added."""
     message: str = ""
     """What is going on, or what is wrong and what to do. One line."""
     preview: Preview | None = None
     observed_at: datetime
 
-    def last_words(self) -> str:
-        """The termination message: one line that Kubernetes does not cut. What is too long is left
-        out, samples first."""
-        words = self
-        while len(text := words._as_json()) >= TERMINATION_BYTES:
-            shown = words.preview
+    def termination_message(self) -> str:
+        """One line that Kubernetes does not cut off. What does not fit is left out, samples
+        first."""
+        short = self
+        while len(text := short._as_json()) >= TERMINATION_BYTES:
+            shown = short.preview
             if shown is not None and (shown.samples or shown.by_type):
                 changes: dict[str, object] = {"preview": shown.shorter()}
             elif shown is not None:
                 changes = {"preview": None}
-            elif words.message:
+            elif short.message:
                 changes = {
-                    "message": words.message[: min(LONGEST_MESSAGE_CHARS, len(words.message) - 100)]
+                    "message": short.message[: min(LONGEST_MESSAGE_CHARS, len(short.message) - 100)]
                 }
             else:
                 break
-            words = words.model_copy(update=changes)
+            short = short.model_copy(update=changes)
         return text.decode()
 
     def _as_json(self) -> bytes:

@@ -19,7 +19,7 @@ class ReportPart(BaseModel):
 
 class Backlog(ReportPart):
     pending: int
-    """Events that wait, for any reason."""
+    """Events that are waiting, for any reason."""
     claimed: int
     """Events that are being published."""
     dead: int
@@ -42,32 +42,32 @@ class Throughput(ReportPart):
 
 
 class Rates(Throughput):
-    """Of this process: of the relay it is their sum."""
+    """The rates of this process. The relay's rates are the sum over its processes."""
 
     seconds: float = 0.0
-    """Over so many: less than a minute after the start, more where nobody asked for longer. 0 where
-    a process does not report it."""
+    """Length of the window: less than a minute after the start, more if the report was last made
+    longer ago. 0 if the process does not report it."""
 
 
 class Busy(ReportPart):
     """
-    What the workers of this process did with their time, over the same seconds as its rates, as
-    shares of it: 1 is all workers all the time. What is left they waited for events.
+    How the workers of this process spent their time, in the same window as its rates, as shares: 1
+    is all workers all the time. For the rest of the time they waited for events.
 
-    While the shares add up to about 1 the process is at its limit. Where `store` is most of it, the
-    database is what it waits for, and more processes would only queue up there.
+    While the shares add up to about 1, the process is at its limit. If most of it is `store`, it
+    waits for the database, and more processes would only queue up there.
     """
 
     store: float
     """Claiming and finalising."""
     publish: float
-    """Handing over to the broker and waiting for its acknowledgements."""
+    """Sending to the broker and waiting for its acknowledgements."""
     workers: int
 
 
 class ParkedDestination(ReportPart):
-    """A topic or endpoint that takes nothing now, while others do. Its events wait, and it costs
-    them no attempts."""
+    """A topic or endpoint that accepts nothing now, while others do. Its events wait, and use up no
+    attempts."""
 
     name: str
     seconds: float
@@ -95,26 +95,27 @@ class Report(ReportPart):
     ordering: Literal["None", "Key"]
     ready: bool
     troubles: dict[str, str]
-    """What stands in the way: store, status, broker, start, draining. Empty when ready."""
+    """What keeps the process from working: store, status, broker, start, draining. Empty when
+    ready."""
     reasons: dict[str, str] = Field(default_factory=dict)
-    """The same troubles in one word each, of `contract.reasons` or of a newer version's."""
+    """The reason of each trouble: from `contract.reasons`, or one that a newer version added."""
     paused: bool = False
-    """Told to publish nothing: ready means that the store answers."""
+    """The relay is set to publish nothing: ready only means that the store answers."""
     breaker: Literal["closed", "open", "trial"]
     parked_destinations: int = 0
-    """How many take nothing now, as this process sees it."""
+    """How many accept nothing now, as this process sees it."""
     parked: list[ParkedDestination] = Field(default_factory=list)
-    """Those that have been so for the longest, 20 at most."""
+    """Those that have been parked for the longest, 20 at most."""
     lanes: int
     backlog: Backlog | None
     """Of the whole relay, hence the same in each of its processes. None while the store does not
     answer."""
     published: int | None = None
-    """Of the whole relay, all that the broker has acknowledged so far: read once a minute, and
-    estimated where it is large. None where nobody could read it yet."""
+    """Of the whole relay: all events that the broker has acknowledged so far. Read once a minute,
+    and estimated if there are many. None until it could be read."""
     rates: Rates
     busy: Busy | None = None
-    """None where a process does not report it: it is paused, or of an older version."""
+    """None if the process does not report it: it is paused, or of an older version."""
     top_errors: list[TopError]
     observed_at: datetime
     """When the backlog was read, by the database's clock; otherwise by this process's."""

@@ -1,9 +1,9 @@
 """
-The selection of a replay: which events come back.
+The selection of a replay: which events are replayed.
 
-Part of `replay`, and of the OutboxReplay that people write. Whether it makes sense by itself is
-judged here; whether anything matches, and whether the regular expression is one, the
-database decides.
+Part of `replay`, and of the OutboxReplay that people write. This module checks whether the
+selection is consistent; the database decides what matches, and whether the regular expression is
+valid.
 """
 
 from typing import Annotated, Literal

@@ -13,14 +13,14 @@ from outbox_core.errors import SettingsError
 
 SECONDS_PER_UNIT = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
 DURATION = re.compile(r"[0-9]+d|([0-9]+(\.[0-9]+)?(ms|[smh]))+")
-"""Go's, so Kubernetes', syntax; and days, which Go does not know, so they stand alone."""
+"""The syntax of Go, and so of Kubernetes; also days, which Go does not know: only by themselves."""
 LONGEST_DURATION = timedelta(days=106_751)
-"""292 years: what Go, so Kubernetes, can count. Longer is a mistake anyway."""
+"""292 years: the longest that Go, and so Kubernetes, can represent."""
 LONGEST_DURATION_CHARS = 32
 
 
 def parse_duration(value: object) -> object:
-    """`500ms`, `30s`, `1h30m`; a bare number is refused because nobody knows its unit."""
+    """`500ms`, `30s`, `1h30m`; a number without a unit is refused."""
     if isinstance(value, timedelta):
         return value
     if (
@@ -31,7 +31,7 @@ def parse_duration(value: object) -> object:
         parts = re.findall(r"(\d+(?:\.\d+)?)(ms|[smhd])", value)
         seconds = sum(float(n) * SECONDS_PER_UNIT[unit] for n, unit in parts)
         if seconds > LONGEST_DURATION.total_seconds():
-            raise ValueError(f"{value!r} is longer than anything lasts")
+            raise ValueError(f"{value!r} is too long: the limit is {LONGEST_DURATION.days} days")
         return timedelta(seconds=seconds)
     raise ValueError(f"{value!r} is not a duration: write for example 500ms, 30s, 5m, 1h30m or 7d")
 
@@ -54,11 +54,11 @@ RFC3339 = re.compile(
 
 
 def parse_time(value: object) -> object:
-    """Of the many ways to write a time, the one that Kubernetes takes."""
+    """RFC 3339 only, because that is what Kubernetes accepts."""
     if not isinstance(value, str):
         return value
     if not RFC3339.fullmatch(value):
-        raise ValueError(f"{value!r} is not a time with its zone: write 2026-06-01T12:00:00Z")
+        raise ValueError(f"{value!r} is not a time with a zone: write 2026-06-01T12:00:00Z")
     return datetime.fromisoformat(value)
 
 
@@ -66,7 +66,7 @@ Time = Annotated[AwareDatetime, BeforeValidator(parse_time)]
 
 
 class Settings(BaseModel):
-    """Base of all settings: camelCase outside, an unknown field is an error, nothing changes."""
+    """Base of all settings: camelCase in files, immutable; an unknown field is an error."""
 
     model_config = ConfigDict(
         frozen=True,
@@ -81,13 +81,13 @@ class SecretRef(Settings):
     """Where a secret is: never the secret itself, so that a config file can be shown."""
 
     file: Path | None = None
-    """A file that holds it, as a mounted Secret does. Trailing newlines are dropped."""
+    """A file that contains it, such as a mounted Secret. Trailing newlines are dropped."""
     env: str | None = None
-    """An environment variable that holds it."""
+    """An environment variable that contains it."""
 
     def read(self, what: str) -> str:
         if (self.file is None) == (self.env is None):
-            raise SettingsError(f"{what}: name a file or an environment variable (file, env)")
+            raise SettingsError(f"{what}: set either file or env")
         if self.env is not None:
             value = os.environ.get(self.env)
             if value is None:

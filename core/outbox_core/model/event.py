@@ -1,7 +1,7 @@
 """
-The event as a relay sees it: what was stored, and the claim under which it is ours.
+The event as a relay sees it: what was stored, and the claim on it.
 
-A named tuple, because a relay makes tens of thousands of them a second straight from rows: the
+A named tuple, because a relay makes tens of thousands of them per second directly from rows: the
 fields are the columns of `outbox.claimed`, in their order.
 """
 
@@ -17,11 +17,11 @@ class Claim(NamedTuple):
 
     seq: int
     token: int
-    """The fence: what we write about this event counts only while it carries this token."""
+    """The fencing token: we may change the delivery only while it still has this token."""
     claimed_at: datetime
-    """By the database's clock, as every time here."""
+    """By the database's clock, like every time here."""
     attempts: int
-    """Claims so far, this one included; never falls."""
+    """Claims so far, including this one; never decreases."""
     attempts_base: int
     crashes: int
     """How many leases of this event expired in a row before this claim."""
@@ -44,13 +44,13 @@ class Claim(NamedTuple):
     created_at: datetime
     max_attempts: int | None
     line_from: int | None = None
-    """Of the whole batch: the smallest seq that was in line."""
+    """The smallest seq that was in line; the same for the whole batch."""
     age_from: datetime | None = None
-    """Since when a person wants it to go out, where one brought it back or gave it a time."""
+    """Where its age counts from, if a person replayed or rescheduled it."""
 
     @property
     def spent(self) -> int:
-        """Attempts that count against the budget, this one included."""
+        """Attempts that count against the budget, including this one."""
         return self.attempts - self.attempts_base
 
     @property
@@ -59,7 +59,7 @@ class Claim(NamedTuple):
 
     @property
     def headers(self) -> list[Header]:
-        """The application's headers, in order; an array of pairs may repeat a name."""
+        """The application's headers, in order; a name may occur more than once."""
         if self.headers_json is None:
             return []
         stored = json.loads(self.headers_json)
@@ -69,8 +69,8 @@ class Claim(NamedTuple):
 
     @property
     def traceparent(self) -> str | None:
-        """The W3C trace context of the span that made the event: the application's header,
-        otherwise what it left in the metadata."""
+        """The W3C trace context of the span that emitted the event: the application's header,
+        otherwise the one in the metadata."""
         if self.headers_json is not None and "traceparent" in self.headers_json.lower():
             for name, value in self.headers:
                 if name.lower() == "traceparent":

@@ -15,7 +15,7 @@ class State(StrEnum):
 
 
 class Hold(StrEnum):
-    """Why a delivery is not simply in line."""
+    """Why a delivery is held back; NONE: it is in line."""
 
     NONE = "NONE"
     TIME = "TIME"

@@ -1,10 +1,10 @@
 """
-Order within a key: what may be sent together, and what waits when something failed.
+Order within a key: which events may be sent together, and which wait after a failure.
 
-The rule: an event is not sent while an earlier one of its key may still fail. `KeyOrder` is that
-rule, for the worker (between its calls), for publishers (within one call) and for the verdicts.
+The rule: an event is not sent while an earlier one of its key may still fail. `KeyOrder` implements
+it, for the worker (between its calls), for publishers (within one call) and for the verdicts.
 
-A batch goes out in waves. A wave holds several events of a key only where the publisher promises
+A batch goes out in waves. A wave contains several events of a key only if the publisher promises
 that within one call none of them arrives unless all before it did (the same `route`); otherwise
 one of each key.
 """
@@ -22,43 +22,43 @@ BEHIND = Unsent("an earlier event of its key was not published")
 
 class KeyOrder:
     """
-    Nothing goes out behind a failure of its key: remembers, for one batch, which keys have failed.
+    Sends nothing after a failure of the same key: remembers, for one batch, which keys have failed.
 
-    An event without a key waits for nothing and holds up nothing. Where the relay does not order
+    An event without a key waits for nothing and blocks nothing. If the relay does not order
     (`enabled` is false) that is true of every event.
     """
 
     def __init__(self, enabled: bool = True) -> None:
         self._enabled = enabled
         self.failed_keys: set[str] = set()
-        """Read directly where a call for each event would cost too much: mostly it is empty."""
+        """Read directly where a call per event would cost too much: it is usually empty."""
 
     def blocks(self, claim: Claim) -> bool:
         """Whether an earlier event of its key failed, so that this one must wait."""
         return claim.ordering_key in self.failed_keys
 
     def fail(self, claim: Claim) -> None:
-        """It did not arrive, or nobody knows: what is behind it in its key waits."""
+        """It did not arrive, or it is unknown whether it did: later events of its key wait."""
         if self._enabled and claim.ordering_key is not None:
             self.failed_keys.add(claim.ordering_key)
 
     def saw(self, claims: Sequence[Claim], outcomes: Sequence[Outcome | None]) -> None:
-        """What became of these. None is in doubt, and counts as a failure."""
+        """Record the outcomes of these claims. None is unknown, and counts as a failure."""
         for claim, outcome in zip(claims, outcomes, strict=True):
             if not isinstance(outcome, Acked):
                 self.fail(claim)
 
     def waves(self, batch: Sequence[Claim], route_of: RouteOf) -> Iterator[list[Claim]]:
         """
-        The batch in waves, each without what has come to stand behind a failure: between two of
-        them the caller reports by `saw`. What appears in no wave is left BEHIND.
+        The batch in waves, each without the events that are behind a failure by then: after each
+        wave the caller reports its outcomes to `saw`. Events that are in no wave are BEHIND.
         """
         for wave in waves(batch, route_of) if self._enabled else [list(batch)]:
             if sendable := [claim for claim in wave if not self.blocks(claim)]:
                 yield sendable
 
     def settle(self, batch: Sequence[Claim], outcomes: Sequence[Outcome]) -> list[Outcome]:
-        """The same outcomes, but of each key only the first failure: the others are BEHIND it."""
+        """The same outcomes, but only the first failure of each key: the others are BEHIND it."""
         settled = []
         for claim, outcome in zip(batch, outcomes, strict=True):
             if not isinstance(outcome, Acked):
@@ -70,7 +70,7 @@ class KeyOrder:
 
 
 def waves(batch: Sequence[Claim], route_of: RouteOf) -> list[list[Claim]]:
-    """Cut a batch, which is in seq order, into waves that are in seq order too."""
+    """Split a batch, which is in seq order, into waves that are in seq order too."""
     result: list[list[Claim]] = [[]]
     last: dict[str, tuple[int, Hashable | None]] = {}
     for claim in batch:
@@ -95,8 +95,8 @@ def waves(batch: Sequence[Claim], route_of: RouteOf) -> list[list[Claim]]:
 
 def with_holds(verdicts: Sequence[tuple[Claim, Verdict]], block_on_dead: bool) -> list[Verdict]:
     """
-    The same verdicts, with the holds that an ordered relay needs: an event that is dead under
-    `onDead: Block` keeps its key, and what stands behind a failure of its key waits for it.
+    The same verdicts, with the holds that an ordered relay needs: a dead event blocks its key under
+    `onDead: Block`, and an event behind a failure of its key waits for it.
     """
     order = KeyOrder()
     result = []

@@ -1,4 +1,4 @@
-"""Is the process fit to work? Written by the worker's threads, read by the HTTP server."""
+"""Health of a process: is it able to work? Written by its threads, read by the HTTP server."""
 
 import logging
 import threading
@@ -12,7 +12,7 @@ log = logging.getLogger("outbox.health")
 
 
 class Health:
-    """What stands in the way, by name. Ready when nothing does."""
+    """The troubles that keep the process from working, by name. It is ready when there are none."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
@@ -24,7 +24,7 @@ class Health:
     def trouble(
         self, what: str, why: str | OutboxError, reason: ProcessReason | None = None
     ) -> None:
-        """`reason` where `why` is not an error, which has its own."""
+        """Report a trouble. `reason` is needed if `why` is not an error, which has its own."""
         if isinstance(why, OutboxError):
             reason = reason or reason_of(why)
         with self._lock:
@@ -38,13 +38,14 @@ class Health:
             log.warning("%s unavailable: %s", what, why, extra={"event": "unavailable"})
 
     def draining(self, why: str) -> None:
-        """Not fit for more work, and nothing is wrong: we were asked to stop."""
+        """The process takes no more work, but nothing is wrong: it was asked to stop."""
         with self._lock:
             self._troubles["draining"] = why
             self._reasons["draining"] = ProcessReason.DRAINING
         log.info("draining: %s", why, extra={"event": "draining"})
 
-    def well(self, what: str) -> None:
+    def clear(self, what: str) -> None:
+        """This trouble is over."""
         with self._lock:
             known = self._troubles.pop(what, None)
             self._reasons.pop(what, None)
@@ -58,7 +59,7 @@ class Health:
             return dict(self._troubles)
 
     def lasting(self, reason: ProcessReason, seconds: float) -> Mapping[str, str]:
-        """The troubles for this reason that have lasted so long."""
+        """The troubles for this reason that have lasted for at least this long."""
         since = self._clock() - seconds
         with self._lock:
             return {
@@ -69,6 +70,6 @@ class Health:
 
     @property
     def reasons(self) -> Mapping[str, ProcessReason]:
-        """Of the same troubles, for machines, where they are known."""
+        """The reasons of the troubles, where known."""
         with self._lock:
             return dict(self._reasons)

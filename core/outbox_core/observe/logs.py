@@ -1,4 +1,4 @@
-"""Logs: one line for whatever matters, as JSON or text; no payloads, no secrets."""
+"""Logs: one line per occurrence, as JSON or text; no payloads, no secrets."""
 
 import json
 import logging
@@ -12,13 +12,13 @@ STANDARD_ATTRIBUTES = {
     *vars(logging.LogRecord("", 0, "", 0, "", None, None)),
     *("message", "asctime"),
 }
-"""Of every record: the others were given as `extra`."""
+"""Attributes that every record has: the others were passed as `extra`."""
 MOST_LOGGED_IDS = 20
-"""Of events, in one line."""
+"""Event ids in one line."""
 
 
 def extra_fields(record: logging.LogRecord) -> dict[str, object]:
-    """What was given as `extra`."""
+    """What was passed as `extra`."""
     return {k: redacted(v) for k, v in vars(record).items() if k not in STANDARD_ATTRIBUTES}
 
 
@@ -58,7 +58,7 @@ class TextFormatter(logging.Formatter):
 
 
 def set_up(settings: Log) -> None:
-    """To standard error, for the whole process."""
+    """Log to standard error, for the whole process."""
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(JsonFormatter() if settings.format == "json" else TextFormatter())
     root = logging.getLogger()

@@ -1,8 +1,8 @@
 """
 Metrics of a relay process. Label sets are bounded: classes and stages, never types, keys or ids.
 
-Counted per batch, not per event: at fifty thousand events a second an observation each would cost
-more than publishing them.
+Observed per batch, not per event: at fifty thousand events per second, one observation each would
+cost more than publishing them.
 """
 
 from bisect import bisect_left
@@ -68,7 +68,7 @@ class RelayMetrics:
         self.dead = Counter("outbox_dead", "Events declared dead", registry=r)
         self.reaped = Counter("outbox_reaped", "Claims taken back after their lease", registry=r)
         self.lost = Counter(
-            "outbox_lost_claims", "Claims that were gone when we came to finalise", registry=r
+            "outbox_lost_claims", "Claims taken over before they were finalised", registry=r
         )
         self.renewed = Counter(
             "outbox_renewed_claims", "Claims renewed during a publish", registry=r
@@ -98,19 +98,17 @@ class RelayMetrics:
         )
         self.parked = Gauge(
             "outbox_parked_destinations",
-            "Destinations that take nothing now, while others do",
+            "Destinations that accept nothing now, while others do",
             registry=r,
         )
-        self.ready = Gauge("outbox_ready", "1 while nothing stands in the way", registry=r)
-        self.paused = Gauge(
-            "outbox_relay_paused", "1 while the relay is told to publish nothing", registry=r
-        )
+        self.ready = Gauge("outbox_ready", "1 while there are no troubles", registry=r)
+        self.paused = Gauge("outbox_relay_paused", "1 while the relay is paused", registry=r)
         self.lanes = Gauge(
             "outbox_lanes_held", "Lanes that this process may claim from", registry=r
         )
 
     def show(self, report: Report) -> None:
-        """What the report has anyway is not counted twice."""
+        """Set the metrics that the report contains, so that they are not counted twice."""
         if report.backlog is not None:
             for state in ("pending", "claimed", "dead"):
                 self.backlog.labels(state).set(getattr(report.backlog, state))

@@ -1,8 +1,8 @@
 """
-The one port: /healthz (a restart would not help), /readyz (nothing stands in the way), /status (the
-report, as JSON) and /metrics. Everything is read-only; nothing here needs a credential.
+The one HTTP port: /healthz (a restart would not help), /readyz (no troubles), /status (the report,
+as JSON) and /metrics. Everything is read-only; nothing here needs a credential.
 
-Of a relay and of a replay's driver alike: what is reported and measured is up to them.
+Used by relays and by a replay's driver: they provide the report and the metrics.
 """
 
 import logging
@@ -21,7 +21,7 @@ from outbox_core.observe.health import Health
 
 log = logging.getLogger("outbox.http")
 
-LOST_AFTER_SECONDS = 60.0
+STUCK_AFTER_SECONDS = 60.0
 """Above every timeout after which a connection is tried again."""
 ANSWER_WITHIN_SECONDS = 0.5
 """Below every probe's timeout."""
@@ -32,13 +32,13 @@ R_shown = TypeVar("R_shown", bound=ReportPart, contravariant=True)
 
 
 class Shown(Protocol[R_shown]):
-    """Metrics, some of which stand in the report."""
+    """Metrics, some of which come from the report."""
 
     @property
     def registry(self) -> CollectorRegistry: ...
 
     def show(self, report: R_shown) -> None:
-        """Set what the report shows; called before each reading."""
+        """Set the metrics that the report contains; called before each scrape."""
 
 
 class Server(Generic[R]):
@@ -77,7 +77,7 @@ class Server(Generic[R]):
                 self.wfile.write(body)
 
             def log_message(self, format: str, *args: object) -> None:
-                """Probes come every few seconds: they are not worth a line."""
+                """Silent: probes come every few seconds."""
 
         try:
             self._server = ThreadingHTTPServer((settings.host, settings.port), Handler)
@@ -102,17 +102,18 @@ class Server(Generic[R]):
         self._server.server_close()
 
     def _healthz(self) -> HttpAnswer:
-        """Alive, whatever stands in the way: a process that waits for a store or a broker is not
-        cured by a restart. But one that has not reached the store for so long, while a report that
-        is made now does, is stuck, and a new process is not."""
-        lost = self._health.lasting(ProcessReason.STORE_UNREACHABLE, LOST_AFTER_SECONDS)
+        """Alive, whatever the troubles are: a restart does not help a process that waits for a
+        store or a broker. But if it has not reached the store for this long, while a report made
+        now does, it is stuck, and a new process would not be."""
+        lost = self._health.lasting(ProcessReason.STORE_UNREACHABLE, STUCK_AFTER_SECONDS)
         if lost and self._store_answers():
             text = "".join(f"lost: {k}: {v}\n" for k, v in lost.items())
             return 503, "text/plain", text.encode()
         return 200, "text/plain", b"alive\n"
 
     def _store_answers(self) -> bool:
-        """Asked aside, by one at a time: a probe does not wait for a store that does not answer."""
+        """In a thread of its own, one at a time: a probe must not wait for a store that does not
+        answer."""
         if self._asking is None or not self._asking.is_alive():
             self._asking = threading.Thread(target=self._report, name="ask", daemon=True)
             self._asking.start()
@@ -122,7 +123,7 @@ class Server(Generic[R]):
     def _readyz(self) -> HttpAnswer:
         troubles = self._health.troubles
         if set(troubles) == {"status"}:
-            self._report()  # a report failed: only another one shows whether it still does
+            self._report()  # the last report failed: only a new one shows whether it still does
             troubles = self._health.troubles
         if not troubles:
             return 200, "text/plain", b"ready\n"

@@ -1,8 +1,8 @@
 """
-The termination message: what a container leaves behind, where Kubernetes looks for it.
+The termination message, written where Kubernetes reads it.
 
-Kubernetes shows what a container wrote to /dev/termination-log in the pod's status, so the operator
-can show why it failed without reading logs. Called by `cli.last_words`, and by a replay's driver.
+Kubernetes shows in the pod's status what a container wrote to /dev/termination-log, so the operator
+can show why it failed without reading logs. Called by `cli.termination`, and by a replay's driver.
 """
 
 import os
@@ -11,10 +11,10 @@ DEFAULT_PATH = "/dev/termination-log"
 
 
 def write(message: str) -> None:
-    """As one line, where there is such a file; elsewhere nobody waits for it."""
+    """Write it as one line, if there is such a file; outside Kubernetes there is none."""
     path = os.environ.get("OUTBOX_TERMINATION_LOG") or DEFAULT_PATH
     try:
-        file = os.open(path, os.O_WRONLY | os.O_TRUNC)  # never made: it is the kubelet's
+        file = os.open(path, os.O_WRONLY | os.O_TRUNC)  # never created: it is the kubelet's
     except OSError:
         return
     with os.fdopen(file, "w", encoding="utf-8") as log:

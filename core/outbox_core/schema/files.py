@@ -1,26 +1,26 @@
 """
-The files of the schema that this program carries, and what may be changed in them.
+The files of the schema that this program contains, and what may be changed in them.
 
-Read by `store.migrate`, which applies them, and by `store.doctor`, which compares.
+Read by `store.migrate`, which applies them, and by `store.doctor`, which compares them.
 
 migrations/NNNN_name.sql
     Tables, types, indexes, views, and who may use them. Each is applied once, in order, and never
     edited after a release.
 functions/*.sql, planner.sql, grants.sql, triggers.sql
-    The code, as it is today. Applied again, after the migrations, whenever its text changed.
-    Functions apart from triggers, because to replace a function locks no table, and to replace a
-    trigger holds up everybody who writes to its table.
+    The current code. Applied again, after the migrations, whenever its text has changed. Functions
+    and triggers are separate parts, because replacing a function locks no table, while replacing a
+    trigger blocks everybody who writes to its table.
 
 Rules for a change of the code:
 
-- After a release it comes with a new migration, even an empty one that gives the reason: so the
-  number orders the sets, and an older program never puts its own back. `released.txt` has what was
-  released, and a test holds the rule.
-- CREATE OR REPLACE refuses another return type or other names of arguments, and leaves what is no
-  longer in the files. So a numbered migration drops the old function first. If a trigger goes with
-  it, `triggers.sql` must change too: it is not applied otherwise.
-- Programs of the version before work on it during a rollout: what they call stays as they know it,
-  or the migration says `-- serves programs from version N on`.
+- After a release it needs a new migration, even an empty one that gives the reason: so the version
+  number orders the sets, and an older program never restores its own. `released.txt` lists what was
+  released, and a test enforces the rule.
+- CREATE OR REPLACE refuses a different return type or different argument names, and keeps what is
+  no longer in the files. So a numbered migration drops the old function first. If that drops a
+  trigger too, `triggers.sql` must change as well: otherwise it is not applied.
+- Programs of the previous version use it during a rollout: what they call stays as they know it,
+  or the migration has the line `-- serves programs from version N on`.
 """
 
 import hashlib
@@ -39,9 +39,9 @@ class Migration(NamedTuple):
 
     @property
     def serves(self) -> int:
-        """The oldest program that works with it, as the newest migration that it knows; 0: all."""
-        said = re.search(r"^-- serves programs from version (\d+) on$", self.sql, re.MULTILINE)
-        return int(said[1]) if said else 0
+        """The oldest program that works with it, named by its newest migration; 0: all."""
+        line = re.search(r"^-- serves programs from version (\d+) on$", self.sql, re.MULTILINE)
+        return int(line[1]) if line else 0
 
     @property
     def checksum(self) -> str:
@@ -49,7 +49,7 @@ class Migration(NamedTuple):
 
 
 class Code(NamedTuple):
-    """A part of the code: all of it is applied, or nothing."""
+    """A part of the code: applied as a whole, or not at all."""
 
     name: str
     sql: str
@@ -60,11 +60,11 @@ class Code(NamedTuple):
 
 
 class Release(NamedTuple):
-    """The schema as it was released: never to be changed under the same number."""
+    """The schema as it was released: it must not change under the same version number."""
 
     version: int
     checksum: str
-    """Of the migration of that number."""
+    """Of the migration with that number."""
     code: dict[str, str]
     """Digests by the names of the parts."""
 
@@ -79,7 +79,7 @@ def digest(text: str) -> str:
 
 
 def migrations() -> list[Migration]:
-    """Those that this program knows, in order."""
+    """The migrations that this program knows, in order."""
     found = []
     for file in sql_files(FOLDER / "migrations"):
         if match := re.fullmatch(r"(\d{4})_(\w+)\.sql", file.name):
@@ -98,7 +98,7 @@ def code() -> list[Code]:
 
 
 def releases(lines: str | None = None) -> list[Release]:
-    """All that there were, or those of `lines`."""
+    """All releases so far, or those in `lines`."""
     found = []
     for line in ((FOLDER / "released.txt").read_text() if lines is None else lines).splitlines():
         if line.strip() and not line.startswith("#"):
@@ -108,7 +108,7 @@ def releases(lines: str | None = None) -> list[Release]:
 
 
 def this_release() -> Release:
-    """What is in the files now; `print` it for the line of a release."""
+    """The files as they are now; `print` it to get the line for a release."""
     last = migrations()[-1]
     return Release(last.version, last.checksum, {part.name: part.digest for part in code()})
 

@@ -1,6 +1,5 @@
--- Who may call which function. Applied after all functions, so that it holds for those added later:
--- nothing is PUBLIC's; what is not named here is the relays'. Who may use which table is with the
--- tables, in migrations/.
+-- Who may call which function. Applied after all functions, so that it covers new ones: PUBLIC may call
+-- nothing; what is not listed here is for relays. The rights on tables are with the tables, in migrations/.
 
 REVOKE ALL ON ALL FUNCTIONS IN SCHEMA outbox FROM PUBLIC;
 
@@ -17,8 +16,8 @@ BEGIN
             WHEN f.name IN ('trace', 'causes', 'effects', 'lanes') THEN
                 EXECUTE format('GRANT EXECUTE ON FUNCTION %s TO outbox_reader, outbox_relay',
                                f.signature);
-            WHEN f.name = 'require' THEN NULL;  -- the owner's
-            -- Also to retire a relay: the relays' role can already end whatever waits.
+            WHEN f.name = 'require' THEN NULL;  -- for the owner only
+            -- Including those that retire a relay: the relays' role can end any waiting event anyway.
             ELSE
                 EXECUTE format('GRANT EXECUTE ON FUNCTION %s TO outbox_relay', f.signature);
         END CASE;

@@ -1,21 +1,21 @@
--- How the functions are planned that relays, replays and retirements call: settings that a function has
--- while it runs, and passes on to those that it calls. Applied after the functions, which lose them when
--- they are replaced.
+-- Planner settings of the functions that relays, replays and retirements call: they apply while a function
+-- runs, also to the functions that it calls. Applied after the functions, which lose them when they are
+-- replaced.
 --
--- The planner goes by statistics, and those of an outbox are always old: empty a moment ago, a million
--- rows now. A plan that reads the whole table looks cheap to it then, and stays in use. So the ways
--- that may be taken are fixed here.
+-- The planner uses statistics, and those of an outbox are always old: empty a moment ago, a million rows
+-- now. Then a plan that reads the whole table looks cheap, and stays in use. So the allowed kinds of plan
+-- are fixed here.
 
 DO $$
 DECLARE
     f record;
-    -- Never the whole table: what is wanted has an index.
+    -- Never the whole table: there is an index for everything that is read.
     each_call CONSTANT text := 'SET enable_seqscan = off SET enable_bitmapscan = off';
-    -- And planned once per connection: to plan costs more than to claim.
+    -- And planned once per connection: planning costs more than a claim.
     by_index CONSTANT text := each_call || ' SET plan_cache_mode = force_generic_plan';
-    -- Joins: for each of a few rows a look-up.
+    -- Joins: a look-up for each of a few rows.
     in_loops CONSTANT text := by_index || ' SET enable_hashjoin = off SET enable_mergejoin = off';
-    -- Joins of a list that was handed in with the rows of that list.
+    -- Joins of a list parameter with the rows of that list.
     by_hash CONSTANT text := by_index || ' SET enable_nestloop = off SET enable_mergejoin = off';
 BEGIN
     FOR f IN SELECT * FROM (VALUES
@@ -32,7 +32,7 @@ BEGIN
         ('expire', in_loops),
         ('drop_waiting', each_call),
         ('forget_plans', each_call),
-        -- What this adds to the costs must not start the JIT, which takes longer than a chunk.
+        -- The higher costs that this causes must not start the JIT, which takes longer than a chunk.
         ('requeue', in_loops || ' SET jit = off'),
         ('backfill', in_loops || ' SET jit = off'),
         ('replay_take', in_loops || ' SET jit = off')

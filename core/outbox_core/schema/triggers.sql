@@ -1,9 +1,9 @@
--- Which rule stands on which table. The rules are held by the database itself: every trigger is ENABLE
+-- Which rule applies to which table. The database itself enforces the rules: every trigger is ENABLE
 -- ALWAYS, so that neither a superuser's UPDATE nor session_replication_role gets around them.
 --
--- Apart from the functions, because CREATE OR REPLACE TRIGGER waits until nobody writes to the table,
--- and producers queue up behind it. It is applied only when a line of this file has changed. The tables
--- are in the order in which a producer's INSERT locks them, so that the two do not wait for each other.
+-- Separate from the functions, because CREATE OR REPLACE TRIGGER waits until nobody writes to the table,
+-- and producers queue up behind it. It is applied only when this file has changed. The tables are in the
+-- order in which a producer's INSERT locks them, so that the two cannot deadlock.
 
 -- event: arrives, is given to the relays, and never changes ------------------------------------
 
@@ -17,7 +17,7 @@ CREATE OR REPLACE TRIGGER event_is_immutable BEFORE UPDATE OR DELETE ON outbox.e
 CREATE OR REPLACE TRIGGER event_is_not_truncated BEFORE TRUNCATE ON outbox.event
     FOR EACH STATEMENT EXECUTE FUNCTION outbox.event_is_immutable();
 
--- slot: all are always there. Inserting one that is missing is the cure, and the table's CHECK bounds it.
+-- slot: all rows always exist. Inserting a missing one is allowed, and the table's CHECK bounds it.
 
 CREATE OR REPLACE TRIGGER slot_is_kept BEFORE UPDATE OR DELETE OR TRUNCATE ON outbox.slot
     FOR EACH STATEMENT EXECUTE FUNCTION outbox.slot_is_kept();
@@ -27,9 +27,9 @@ CREATE OR REPLACE TRIGGER slot_is_kept BEFORE UPDATE OR DELETE OR TRUNCATE ON ou
 CREATE OR REPLACE TRIGGER delivery_starts_pending BEFORE INSERT ON outbox.delivery
     FOR EACH ROW WHEN (NEW.state <> 'PENDING' OR NEW.attempts <> 0 OR NEW.hold = 'DEAD')
     EXECUTE FUNCTION outbox.delivery_starts_pending();
--- The two moves of an ordinary life are seen to be right by a condition, which is compiled and costs
--- next to nothing per row; all others are judged by the function. The condition is short, and what
--- is seldom written has a trigger of its own, because every UPDATE statement parses it again.
+-- A condition, which is compiled and costs next to nothing per row, lets the two usual moves pass; the
+-- function checks all others. The condition is short, and columns that are rarely written have a trigger
+-- of their own, because every UPDATE statement parses it again.
 CREATE OR REPLACE TRIGGER delivery_keeps_the_rules
     BEFORE UPDATE OF state, hold, attempts, available_at, claimed_at, published_at
     ON outbox.delivery FOR EACH ROW
@@ -80,7 +80,7 @@ CREATE OR REPLACE TRIGGER lane_is_kept BEFORE UPDATE OF relay_id, lane OR DELETE
 CREATE OR REPLACE TRIGGER lane_is_not_truncated BEFORE TRUNCATE ON outbox.lane
     FOR EACH STATEMENT EXECUTE FUNCTION outbox.lane_is_kept();
 
--- replay, its plan and its ledger: what was asked for and what was done ---------------------------
+-- replay, its plan and its ledger: what was requested and what was done ---------------------------
 
 CREATE OR REPLACE TRIGGER replay_is_kept BEFORE DELETE OR TRUNCATE ON outbox.replay
     FOR EACH STATEMENT EXECUTE FUNCTION outbox.replay_is_kept();

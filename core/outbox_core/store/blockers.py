@@ -1,7 +1,8 @@
 """
 Blockers: which sessions hold locks on the outbox's tables, and for how long.
 
-Called by `store.migrate` when it did not get a lock in time. No query texts: they may hold secrets.
+Called by `store.migrate` if it did not get a lock in time. Query texts are left out: they may
+contain secrets.
 """
 
 from datetime import timedelta
@@ -10,12 +11,12 @@ from typing import NamedTuple
 from outbox_core.contract.values import format_duration
 from outbox_core.store.connection import Connection, translated
 
-SHOWN = 3
-"""Sessions that are named; the oldest is most likely the one in the way."""
+MOST_BLOCKERS_SHOWN = 3
+"""The oldest is most likely the one that blocks us."""
 
-# Asked when our own transaction is rolled back, because one that failed answers nothing: so by
-# what they hold, not by pg_blocking_pids, which knows only who waits at this moment. A session of
-# another user shows its age to members of pg_read_all_stats only.
+# Run after our own transaction was rolled back, because a failed one accepts no statements. So it
+# lists what sessions hold; pg_blocking_pids only knows who blocks a session that is waiting now. A
+# session of another user shows its age only to members of pg_read_all_stats.
 HOLDERS = """
     SELECT l.pid, a.usename, a.application_name, a.state, now() - a.xact_start,
            array_agg(DISTINCT c.relname::text ORDER BY c.relname::text)
@@ -37,7 +38,7 @@ class Blocker(NamedTuple):
     application: str | None
     state: str | None
     open_for: timedelta | None
-    """None where we may not see it."""
+    """None if we may not see it."""
     tables: list[str]
 
     def __str__(self) -> str:
@@ -55,6 +56,6 @@ class Blocker(NamedTuple):
 
 
 def blockers(conn: Connection) -> list[Blocker]:
-    """Whose transactions hold locks on our tables now, the oldest first."""
+    """The transactions that hold locks on our tables now, the oldest first."""
     with translated():
-        return [Blocker(*row) for row in conn.execute(HOLDERS, (SHOWN,))]
+        return [Blocker(*row) for row in conn.execute(HOLDERS, (MOST_BLOCKERS_SHOWN,))]

@@ -1,5 +1,5 @@
 """
-Connections: how they are made, and the one door where the driver's errors become ours.
+Connections: how they are opened, and the one place where the driver's errors become ours.
 
 Works behind PgBouncer in transaction mode: no session state is relied on. Prepared statements are
 off because a pooler may hand the next statement to another backend; the hot statements are
@@ -42,47 +42,47 @@ UNAVAILABLE = (
     pg.DeadlockDetected,
     pg.QueryCanceled,  # our statement_timeout
 )
-# By the text, because libpq has no code for what ends a connection before it is one. In another
-# language than English the store is simply away, and the text tells.
-SHUT_DOORS: tuple[tuple[re.Pattern[str], type[StoreUnavailable], str], ...] = (
+# Matched by the text, because libpq has no code for a connection that was never established. If the
+# server's messages are not in English, the error is StoreUnavailable, and its text shows why.
+CONNECTION_FAILURES: tuple[tuple[re.Pattern[str], type[StoreUnavailable], str], ...] = (
     (
         re.compile(
             r"valid client certificate|certificate authentication failed|alert certificate required"
             r"|alert unknown ca|alert bad certificate|alert certificate expired"
         ),
         TlsFailed,
-        "the server wants a certificate of ours that its CA signed, for this user: "
+        "the server requires a client certificate for this user, signed by its CA: set "
         "store.postgresql.tls.certSecretRef and keySecretRef, or PGSSLCERT and PGSSLKEY",
     ),
     (
         re.compile(r"does not match host name|host name must be specified"),
         TlsFailed,
-        "let the DSN name the host as the server's certificate does, or use the mode verify-ca",
+        "use the host name of the server's certificate in the DSN, or the mode verify-ca",
     ),
     (
         re.compile(
             r"certificate verify failed|root certificate file|could not read root certificate"
         ),
         TlsFailed,
-        "give the CA that signed the server's certificate: store.postgresql.tls.caSecretRef, or "
+        "set the CA that signed the server's certificate: store.postgresql.tls.caSecretRef, or "
         "PGSSLROOTCERT",
     ),
     (
         re.compile(r"server does not support SSL"),
         TlsFailed,
-        "switch TLS on at the server (or its pooler), or ask for none",
+        "enable TLS on the server (or its pooler), or connect without it",
     ),
     (
         # Not every "SSL error": a connection that is lost over TLS is one, too.
         re.compile(r"private key file|could not (load|read|open) certificate|certificate file"),
         TlsFailed,
-        "check certificate and key, and that the key is readable for its owner and group alone",
+        "check certificate and key, and that only the owner and group can read the key",
     ),
     (
         re.compile("(password|SASL) authentication failed|no password supplied"),
         WrongPassword,
-        "correct user and password in the DSN's secret; it is read again at every try. With a "
-        "client certificate, its name must be the user's, too",
+        "correct user and password in the DSN's secret; it is read again at every try. A client "
+        "certificate must be issued to the same user",
     ),
     (
         re.compile(
@@ -90,7 +90,7 @@ SHUT_DOORS: tuple[tuple[re.Pattern[str], type[StoreUnavailable], str], ...] = (
             r'|not permitted to log in|role ".*" does not exist|permission denied for database'
         ),
         LoginRefused,
-        "check the user in the DSN, and pg_hba.conf on the server, which may ask for TLS",
+        "check the user in the DSN, and pg_hba.conf on the server, which may require TLS",
     ),
     (
         re.compile(r'database ".*" does not exist|no such database'),
@@ -107,16 +107,16 @@ def connect(
     connect_timeout: float = 10,
     statement_timeout: float = 0,
 ) -> Connection:
-    """An autocommit connection; every statement is its own transaction unless a block says so."""
+    """An autocommit connection; every statement is its own transaction unless in a block."""
     refuse_malformed(dsn)
     with translated():
         conn = psycopg.connect(
-            with_tls_of_the_pod(dsn),
+            with_tls_from_environment(dsn),
             autocommit=True,
             prepare_threshold=None,
             application_name=application[:63],
             connect_timeout=max(2, round(connect_timeout)),
-            # A dead peer is noticed within half a minute, also while we wait for its answer.
+            # A dead peer is noticed within half a minute, even while we wait for its answer.
             keepalives_idle=10,
             keepalives_interval=5,
             keepalives_count=3,
@@ -136,26 +136,26 @@ def connect(
 
 
 TLS = ("sslmode", "sslrootcert", "sslcert", "sslkey")
-"""What the operator says by libpq's variables: PGSSLMODE, and so on."""
-NOT_FROM_A_DSN = (*TLS, "sslpassword", "requiressl", "service")
+"""Parameters that the operator sets by libpq's variables: PGSSLMODE, and so on."""
+IGNORED_IN_A_DSN = (*TLS, "sslpassword", "requiressl", "service")
 
 
-def with_tls_of_the_pod(dsn: str) -> str:
-    """Without what it says about TLS, where OUTBOX_DSN_TLS=ignore: then libpq's own variables
-    (PGSSLMODE ...) count alone. The operator sets them as a resource says. A DSN comes from a
-    Secret that others may write, and its sslmode=require would win over verify-full. They are
-    named here, because a service file (PGSERVICE) would win over variables, too."""
+def with_tls_from_environment(dsn: str) -> str:
+    """With OUTBOX_DSN_TLS=ignore, the DSN without its TLS parameters: only libpq's own variables
+    (PGSSLMODE ...) count, which the operator sets from the resource. A DSN comes from a Secret that
+    others may write, and its sslmode=require would override verify-full. The variables are added to
+    the DSN, because a service file (PGSERVICE) would override variables too."""
     if os.environ.get("OUTBOX_DSN_TLS") != "ignore":
         return dsn
     given = {name: os.environ.get(f"PG{name.upper()}") for name in TLS}
     parts = conninfo_to_dict(dsn)
-    kept = {name: parts[name] for name in parts if name not in NOT_FROM_A_DSN}
+    kept = {name: parts[name] for name in parts if name not in IGNORED_IN_A_DSN}
     return make_conninfo("", **kept, **{name: value for name, value in given.items() if value})
 
 
 def refuse_malformed(dsn: str) -> None:
-    """Without a word of the DSN: what the driver takes for a host, a port or a database, and tells
-    as such in its errors, may be the rest of a password."""
+    """The error quotes nothing of the DSN: what the driver takes for a host, a port or a database,
+    and shows in its own errors, may be part of a password."""
     try:
         parts = conninfo_to_dict(dsn)
     except psycopg.ProgrammingError as error:
@@ -167,15 +167,16 @@ def refuse_malformed(dsn: str) -> None:
         return
     user, at, place = rest.partition("@")
     if at and "/" not in user and "@" in place.partition("?")[0]:
-        raise SettingsError("user or password in the DSN contains @: write it there as %40")
+        raise SettingsError("user or password in the DSN contains @: write it as %40")
     if at and "/" in user and "?" not in user:
-        raise SettingsError("user or password in the DSN contains /: write it there as %2F")
+        raise SettingsError("user or password in the DSN contains /: write it as %2F")
     if not all(p.isdecimal() for p in str(parts.get("port") or 0).split(",") if p):
         raise SettingsError("the DSN's port is not a number")
 
 
-# Of our own user, whom one may end; and waiting for its client, so nothing that is being done is
-# cut short. No timeout of the server's covers a client that stopped within a pipeline.
+# Only sessions of our own user, which we may terminate; and only those that wait for their client,
+# so no running statement is cut short. No server timeout covers a client that stopped inside a
+# pipeline.
 END_FROZEN = """
     SELECT pg_terminate_backend(a.pid, 1000) FROM pg_stat_activity a
      WHERE a.datname = current_database() AND a.usename = current_user
@@ -186,16 +187,16 @@ END_FROZEN = """
 
 
 def relay_application(relay: str, purpose: str = "") -> str:
-    """What a relay's sessions are called in pg_stat_activity; without a purpose, how all begin."""
+    """The name of a relay's sessions in pg_stat_activity; without a purpose, their prefix."""
     return f"outbox-relay {relay} {purpose}"[:63]
 
 
 def end_frozen(conn: Connection, relay: str, longer_than: timedelta) -> int:
     """
-    End sessions of the relay whose client stopped in the middle of a transaction; how many.
+    End sessions of the relay whose client stopped in the middle of a transaction; return how many.
 
-    A process that is frozen, or whose node is gone, holds the rows that it was writing, and nobody
-    else could take them over before it wakes up.
+    A process that is frozen, or whose node is gone, keeps the rows locked that it was writing:
+    nobody else could take them over until it wakes up.
     """
     with translated():
         rows = conn.execute(END_FROZEN, (relay_application(relay), longer_than)).fetchall()
@@ -204,7 +205,7 @@ def end_frozen(conn: Connection, relay: str, longer_than: timedelta) -> int:
 
 @contextmanager
 def translated() -> Iterator[None]:
-    """The driver's errors become ours, without anything that looks like a credential."""
+    """Translate the driver's errors to ours, without anything that looks like a credential."""
     try:
         yield
     except MISSING as error:
@@ -232,7 +233,7 @@ def translated() -> Iterator[None]:
 
 
 def unavailable(error: psycopg.Error) -> StoreUnavailable:
-    for text, kind, cure in SHUT_DOORS:
+    for text, kind, cure in CONNECTION_FAILURES:
         if text.search(str(error)):
             return kind(f"PostgreSQL: {first_line(error)}; {cure}")
     return StoreUnavailable(f"PostgreSQL: {first_line(error)}")
@@ -244,6 +245,6 @@ def first_line(error: psycopg.Error) -> str:
 
 
 def is_pooled(conn: Connection) -> bool:
-    """Is there a pooler in between? Then the process id we were told is not the backend's."""
+    """Is there a pooler in between? Then the process id of the connection is not the backend's."""
     row = conn.execute("SELECT pg_backend_pid()").fetchone()
     return row is not None and row[0] != conn.info.backend_pid

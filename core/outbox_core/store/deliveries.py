@@ -2,9 +2,9 @@
 Deliveries: the only module that moves a delivery from state to state in bulk.
 
 Called by `worker.pipeline` (claim, finalise), `worker.keeper` (renew) and `worker.reaper` (reap).
-The statements are functions of the schema, with their reasons: `schema/functions/claim.sql`,
+The statements are functions of the schema, which give the reasons: `schema/functions/claim.sql`,
 `finish.sql`, `renew.sql`, `expire.sql`, `release.sql`.
-No policy here: which outcome leads to which state is judged in `model.retry`.
+No policy here: `model.retry` decides which outcome leads to which state.
 """
 
 import json
@@ -27,26 +27,26 @@ UNORDERED = (-1,)
 
 
 class Finished(NamedTuple):
-    """How a batch ended: what the broker has, and what becomes of the rest."""
+    """How a batch ended: what was published, and the verdicts for the rest."""
 
     token: int
     published: Sequence[int]
     results: Sequence[str]
     failed: Sequence[Verdict]
     again: bool = False
-    """The answer to a first try was lost: it may be written down already."""
+    """The answer to a first try was lost: it may already have been written."""
 
 
 class Wanted(NamedTuple):
     """What to claim next."""
 
     token: int
-    """Drawn by the caller, so that it knows what is its own even if the answer is lost."""
+    """Drawn by the caller, so that it can find its claims even if the answer is lost."""
     limit: int
     lanes: Sequence[int]
     floor: int
     server: datetime | None = None
-    """Whose floor it is: on another server it counts as 0."""
+    """The server that the floor is from: on another server the floor counts as 0."""
     suspects: bool = False
     lane_limit: int = 1
     mark: bool = False
@@ -54,22 +54,21 @@ class Wanted(NamedTuple):
 
 
 class Mark(NamedTuple):
-    """A moment: whoever drew a seq up to `seq` has a transaction id below `xid`, and every
+    """A point in time: any transaction that drew a seq up to `seq` has an id below `xid`, and every
     transaction below `horizon` has ended."""
 
     seq: int
     xid: int
     horizon: int
     server: datetime
-    """Which one: when it was started."""
+    """Identifies the server: when it was started."""
 
 
 class Chores(NamedTuple):
-    """What is to be done besides claiming, in one look."""
+    """What has to be done besides claiming, from one query."""
 
     registration: dict[str, Any] | None
-    """What is registered under the id that we use."""
-
+    """What is registered under our relay id."""
     overdue_claims: bool
     expired_holders: bool
     unmatched_events: bool
@@ -82,7 +81,7 @@ class Chores(NamedTuple):
 class Turn(NamedTuple):
     claims: list[Claim]
     lost: list[int]
-    """Claims that another relay had taken over when we came to finalise them."""
+    """Claims that were taken over before we finalised them."""
     mark: Mark | None
 
 
@@ -105,7 +104,7 @@ FIRST_KEY = -(2**63)
 EXPIRE = "SELECT event_id FROM outbox.expire(%s, %s, %s, %s::smallint[], %s, %s, %s, %s)"
 
 # The first statement of its transaction, so that last_value is read before our own transaction id
-# is drawn: whoever drew a seq up to it had its id before us.
+# is assigned: any transaction that drew a seq up to it has a smaller id.
 MARK = """
     SELECT CASE WHEN is_called THEN last_value ELSE 0 END, pg_current_xact_id()::text::bigint,
            pg_snapshot_xmin(pg_current_snapshot())::text::bigint, pg_postmaster_start_time()
@@ -129,14 +128,14 @@ CHORES = """
                        WHERE relay_id = %(relay)s AND state = 'PENDING'
                          AND hold IN ('TIME', 'SUSPECT') AND available_at <= now()
                          AND lane BETWEEN %(low)s AND %(high)s)
-           OR EXISTS (SELECT 1 FROM outbox.delivery  -- where nobody orders, any that is parked
+           OR EXISTS (SELECT 1 FROM outbox.delivery  -- unordered: any that is parked
                        WHERE relay_id = %(relay)s AND hold = 'KEY' AND %(low)s = 0)
            OR EXISTS (SELECT 1 FROM outbox.delivery
                        WHERE relay_id = %(relay)s AND hold = 'KEY' AND key_hash IS NULL),
            EXISTS (SELECT 1 FROM outbox.delivery WHERE relay_id = %(relay)s AND hold = 'KEY')
 """
 
-# The payload stays where it is, and what else only a publisher needs.
+# Without the payload and the other columns that only a publisher needs.
 CLAIMED = """
     SELECT d.seq, d.claim_token, now(), d.attempts, d.attempts_base, d.crashes, d.lane,
            e.event_id::text, e.event_type, ''::bytea, e.content_type, NULL, NULL,
@@ -154,7 +153,8 @@ OVERDUE = f"""{CLAIMED}
        FOR UPDATE OF d SKIP LOCKED
 """
 
-# Not SKIP LOCKED: whoever has one of them may put it back right now, and its key waits for that.
+# Not SKIP LOCKED: a session that has locked one of them may be putting it back right now, and its
+# key waits for that.
 UNDER_TOKEN = f"""{CLAIMED}
        AND d.claim_token = %(token)s
      ORDER BY d.seq
@@ -163,7 +163,8 @@ UNDER_TOKEN = f"""{CLAIMED}
 
 
 def array_of_numbers(values: Sequence[int]) -> str:
-    """As PostgreSQL writes it; the driver's general way costs more than all else of finalising."""
+    """In PostgreSQL's array syntax; the driver's own conversion costs more than the rest of
+    finalising."""
     return "{" + ",".join(map(str, values)) + "}"
 
 
@@ -175,7 +176,7 @@ def array_of_texts(values: Sequence[str]) -> str:
 
 
 def claims_from(cursor: object) -> RowMaker[Claim]:
-    """Rows become claims without a call of Claim's own constructor for each."""
+    """Makes claims of rows without calling Claim's own constructor for each."""
     return partial(tuple.__new__, Claim)
 
 
@@ -185,7 +186,7 @@ class Deliveries:
     def __init__(
         self, conn: Connection, relay: int, name: str, owner: str, lease: timedelta
     ) -> None:
-        """`name` is whom we mean by the id `relay`: nothing is claimed for anybody else."""
+        """`name` must belong to the id `relay`: otherwise nothing is claimed."""
         self._conn = conn
         self._relay = relay
         self._name = name
@@ -219,7 +220,7 @@ class Deliveries:
         return Turn(claims, lost, mark)
 
     def _send_finish(self, done: Finished) -> list[Cursor[tuple[Any, ...]]]:
-        """What answers with the seqs of lost claims."""
+        """The cursors that return the seqs of lost claims."""
         cursors = []
         if done.published:
             cursors.append(
@@ -236,7 +237,7 @@ class Deliveries:
             )
         if done.failed:
             failed = self._conn.execute(FAILED, self._failures(done.failed), binary=True)
-            if not done.again:  # else nobody can tell what was lost from what we wrote ourselves
+            if not done.again:  # otherwise a lost claim looks like one that we wrote ourselves
                 cursors.append(failed)
         return cursors
 
@@ -278,7 +279,7 @@ class Deliveries:
         )
 
     def renew(self, token: int, seqs: Sequence[int]) -> int:
-        """Keep a claim for another lease; how many of its events were still ours."""
+        """Extend a claim by another lease; return how many of its events were still ours."""
         with translated():
             row = self._conn.execute(
                 RENEW, (self._relay, token, list(seqs), self._lease)
@@ -289,7 +290,7 @@ class Deliveries:
     def expire(
         self, max_age: timedelta, lanes: Sequence[int], limit: int, floor: int, block: bool
     ) -> list[str]:
-        """Declare dead what is next in line and too old; the ids of those events."""
+        """Declare dead what is next in line and too old; return the ids of those events."""
         with translated():
             rows = self._conn.execute(
                 EXPIRE,
@@ -306,7 +307,8 @@ class Deliveries:
         return Chores(*row)
 
     def relane(self, limit: int) -> int:
-        """Put what came in during a change of `ordering` where it belongs; how many there were."""
+        """Move deliveries that arrived during a change of `ordering` to their lanes; return how
+        many there were."""
         with translated():
             row = self._conn.execute(
                 "SELECT outbox.relane(%s, %s)", (self._relay, limit)
@@ -315,8 +317,8 @@ class Deliveries:
         return int(row[0])
 
     def overdue(self, limit: int, lanes: Sequence[int] | None = None) -> list[Claim]:
-        """Claims whose lease ran out, or all claims in these lanes. Locked until the caller's
-        transaction ends, so that it is judged once."""
+        """Claims whose lease has expired, or all claims in these lanes. Locked until the caller's
+        transaction ends, so that each is judged once."""
         chosen = None if lanes is None else list(lanes)
         with translated():
             cursor = self._conn.cursor(row_factory=claims_from, binary=True)
@@ -325,9 +327,11 @@ class Deliveries:
 
     def recover(self, token: int) -> int:
         """
-        Give back what is claimed under a token of ours whose claim was never answered; how many.
+        Give back what was claimed under a token of ours whose claim was never answered; return how
+        many.
 
-        In order, only after the lost connection was shut out (`Lanes.fence`): it may still claim.
+        With ordering, only after the lost connection was fenced off (`Lanes.fence`): until then it
+        may still claim.
         """
         with translated(), self._conn.transaction():
             values = {"relay": self._relay, "token": token}
@@ -337,15 +341,16 @@ class Deliveries:
             return len(lost)
 
     def take_back(self, verdicts: Sequence[Verdict]) -> int:
-        """Write down what was judged about claims of others; how many of them are dead."""
+        """Write the verdicts on claims of others; return how many of them are dead."""
         if verdicts:
             with translated():
                 self._conn.execute(FAILED, self._failures(verdicts))
         return sum(v.state is State.DEAD for v in verdicts)
 
     def sweep_keys(self, lanes: Sequence[int], after: int | None, limit: int) -> int | None:
-        """Let keys in these lanes go on that wait for nobody any more, so many of them from `after`
-        on (None: from the first); where to go on, None after the last."""
+        """Release keys in these lanes that no longer wait for anything, at most `limit` of them,
+        starting after `after` (None: from the first). Return where to continue, None after the
+        last."""
         start = FIRST_KEY if after is None else after
         with translated():
             row = self._conn.execute(SWEEP, (self._relay, list(lanes), start, limit)).fetchone()

@@ -2,8 +2,8 @@
 Lanes: which process of an ordered relay may claim which keys.
 
 A process is one holder row with a lease; a lane belongs to one holder or to nobody. A lane changes
-hands in two ways only: its holder lets go of it while nothing of it is in flight, or the holder's
-lease ran out and everything it had is taken from it in one transaction (`worker.reaper`).
+hands in two ways only: its holder releases it while nothing of it is in flight, or the holder's
+lease has expired and everything it had is taken over in one transaction (`worker.reaper`).
 """
 
 from collections.abc import Sequence
@@ -14,20 +14,20 @@ from typing import NamedTuple
 from outbox_core.store.connection import Connection, translated
 
 LANES = 64
-"""As `outbox.lanes()`, which gives the reason; a test compares."""
+"""The same as `outbox.lanes()`, which gives the reason; a test compares them."""
 
-# Again with the same token, if the first answer was lost: then the row is ours already.
+# Repeated with the same token if the first answer was lost: then the row is already ours.
 JOIN = """
     INSERT INTO outbox.holder (token, relay_id, owner, expires_at) VALUES (%s, %s, %s, now() + %s)
         ON CONFLICT (token) DO UPDATE SET expires_at = EXCLUDED.expires_at
 """
 
-# Also after it ran out: as long as the row is there nobody has taken anything from us.
+# Also after the lease has expired: as long as the row exists, nobody has taken anything over.
 RENEW = "UPDATE outbox.holder SET expires_at = now() + %s WHERE token = %s"
 
-# In this order, as whoever changes a key by hand: the lanes, then their holder. A statement under
-# the old token locks its holder row: the second waits until it has ended, and a later one finds the
-# row gone. The lanes once more, for those that such a statement took meanwhile.
+# In the same lock order as an intervention by hand: the lanes, then their holder. A statement under
+# the old token locks its holder row: FENCE_HOLDER waits until it has ended, and a later one does
+# not find the row. Then the lanes once more, for those that such a statement acquired meanwhile.
 FENCE_LANES = (
     "UPDATE outbox.lane SET token = %(fresh)s WHERE relay_id = %(relay)s AND token = %(token)s"
 )
@@ -43,8 +43,8 @@ SEEN = """
            (SELECT count(*) FROM outbox.lane WHERE relay_id = %(relay)s AND token IS NULL)
 """
 
-# The holder row is locked, so that nobody takes over from us while we take more. A free lane with
-# claimed events in it belonged to a relay that did not order: it is left until those have ended.
+# The holder row is locked, so that nobody takes our lanes over while we acquire more. A free lane
+# with claimed events is from when the relay did not order: it is left until those have ended.
 ACQUIRE = """
     WITH me AS (SELECT token FROM outbox.holder WHERE token = %(token)s FOR KEY SHARE),
     free AS (
@@ -72,8 +72,8 @@ EXPIRED = """
      WHERE relay_id = %s AND expires_at < now() FOR UPDATE SKIP LOCKED
 """
 
-# A holder that is gone does not come back, since every token is drawn once. By lane and token,
-# because the lane may have found another holder since we saw it.
+# A holder that is gone does not come back, because every token is drawn once. Matched by lane and
+# token, because the lane may have another holder by now.
 FREE_ORPHANS = """
     UPDATE outbox.lane l SET token = NULL
       FROM (SELECT o.lane, o.token FROM outbox.lane o
@@ -87,7 +87,7 @@ HELD = "SELECT lane FROM outbox.lane WHERE relay_id = %s AND token = %s ORDER BY
 
 
 class Seen(NamedTuple):
-    """What the database says about a holder and the relay's lanes."""
+    """A holder and the relay's lanes, as the database has them."""
 
     is_holder: bool
     held: list[int]
@@ -114,14 +114,14 @@ class Lanes:
             self._conn.execute(JOIN, (token, self._relay, self._owner, self._lease))
 
     def renew(self, token: int) -> bool:
-        """Are we still a holder? If so, for another lease."""
+        """Extend our lease; return False if we are no longer a holder."""
         with translated():
             return self._conn.execute(RENEW, (self._lease, token)).rowcount == 1
 
     def fence(self, token: int, fresh: int) -> bool:
         """
-        Hold what we hold under the fresh token: a statement that may still be under way under the
-        old one has ended, or comes to nothing. False if we are no holder any more. Repeating it,
+        Hold our lanes under the fresh token instead: a statement that may still be running under
+        the old one has ended, or has no effect. False if we are no longer a holder. Repeating it,
         because an answer was lost, changes nothing.
         """
         values = {"relay": self._relay, "token": token, "fresh": fresh}
@@ -142,7 +142,7 @@ class Lanes:
         return Seen(*row)
 
     def acquire(self, token: int, wanted: int) -> list[int]:
-        """Up to so many free lanes; those that are ours now."""
+        """Take up to `wanted` free lanes; return those that we got."""
         with translated():
             rows = self._conn.execute(
                 ACQUIRE, {"relay": self._relay, "token": token, "wanted": wanted}
@@ -159,12 +159,12 @@ class Lanes:
             self._conn.execute(LEAVE, (self._relay, token, token))
 
     def free_orphans(self) -> int:
-        """Lanes whose holder is gone without having let go of them belong to nobody; how many."""
+        """Free lanes whose holder is gone and did not release them; return how many."""
         with translated():
             return self._conn.execute(FREE_ORPHANS, {"relay": self._relay}).rowcount
 
     def expired(self) -> list[tuple[int, str]]:
-        """Holders whose lease ran out, locked until the caller's transaction ends."""
+        """Holders whose lease has expired, locked until the caller's transaction ends."""
         with translated():
             return self._conn.execute(EXPIRED, (self._relay,)).fetchall()
 

@@ -1,9 +1,9 @@
 """
-Reading: one READ ONLY snapshot, and rows as the JSON output names them.
+Reading: one READ ONLY snapshot, and rows with the names of the JSON output.
 
 Used by `store.inspect` and by every statement that answers a person's question. The database
-enforces that nothing is written, so reading works with the role outbox_reader, on a standby, and
-while no relay runs.
+enforces that nothing is written, so it works with the role outbox_reader, on a standby, and while
+no relay is running.
 """
 
 from collections.abc import Iterator, Mapping
@@ -26,8 +26,8 @@ Row = dict[str, Any]
 FOREVER = datetime.max.replace(tzinfo=UTC)
 LONG_AGO = datetime.min.replace(tzinfo=UTC)
 
-# By index, in its order: the statistics may be older than the ten million rows that came since, and
-# then a plan that reads a whole table looks cheap. The costs that this sets must not start the JIT.
+# By index, in its order: the statistics may be older than the last ten million rows, and then a
+# plan that reads a whole table looks cheap. JIT is off because of the costs that this causes.
 SET_UP = """
     SET TRANSACTION ISOLATION LEVEL REPEATABLE READ, READ ONLY;
     SET LOCAL statement_timeout = {timeout};
@@ -57,7 +57,7 @@ def reading(conn: Connection, timeout: float = 30, whole_tables: bool = False) -
 
 
 class AnyTimeLoader(TimestamptzLoader):
-    """`infinity` is a legal available_at, and no datetime."""
+    """`infinity` is a valid available_at, but not a datetime."""
 
     def load(self, data: Buffer) -> datetime:
         try:
@@ -78,7 +78,7 @@ THE_RELAYS = """
     unnest(%(relay_ids)s::integer[], %(relay_names)s::text[], %(relay_orderings)s::text[])
         AS r (id, name, ordering)
 """
-"""The relays that are asked about, as values: the planner then has nothing to guess about them."""
+"""The relays of a query, as values: so the planner does not have to estimate them."""
 
 
 def the_relays(conn: Connection, name: str | None = None) -> dict[str, list[Any]]:
@@ -89,7 +89,7 @@ def the_relays(conn: Connection, name: str | None = None) -> dict[str, list[Any]
         known = ", ".join(r["name"] for r in found)
         raise RequestRefused(
             f"there is no relay {name!r}; "
-            + (f"known are: {known}" if known else "none has registered yet")
+            + (f"there are: {known}" if known else "none has registered yet")
         )
     return {
         "relay_ids": [r["id"] for r in chosen],
@@ -99,7 +99,7 @@ def the_relays(conn: Connection, name: str | None = None) -> dict[str, list[Any]
 
 
 def clock(conn: Connection) -> datetime:
-    """Now, by the clock that every time in the outbox comes from."""
+    """Now, by the database's clock, like every time in the outbox."""
     now = fetch(conn, "SELECT clock_timestamp() AS now")[0]["now"]
     assert isinstance(now, datetime)
     return now

@@ -1,5 +1,5 @@
 """
-Relays: who is registered for what, and the events that came before anybody wanted them.
+Relays: their registration, and the events that no relay subscribed to when they arrived.
 
 Called by `worker.relay` at the start and by `worker.keeper` from time to time.
 """
@@ -15,13 +15,13 @@ log = logging.getLogger("outbox.relay")
 
 ORDERING = "SELECT ordering FROM outbox.relay WHERE name = %s"
 
-# What waits changes lanes with the ordering, in the same transaction: no statement's timeout is
-# above what that takes with a large backlog.
-PATIENTLY = "SET LOCAL statement_timeout = 0"
+# A change of the ordering moves waiting deliveries to other lanes, in the same transaction: with a
+# large backlog that takes longer than any statement timeout.
+NO_TIMEOUT = "SET LOCAL statement_timeout = 0"
 
 REGISTER = "SELECT outbox.register_relay(%s, %s, %s, %s, %s)"
 
-# One that was retired keeps its id, under another name.
+# A retired relay keeps its id, under another name.
 REGISTERED = """
     SELECT EXISTS (SELECT 1 FROM outbox.relay
                     WHERE id = %s AND (name = %s OR retirement IS NOT NULL))
@@ -37,23 +37,23 @@ RELAY_ID = "SELECT id FROM outbox.relay WHERE name = %s"
 class Registered(NamedTuple):
     id: int
     version: int
-    """Grows with every registration that changes something, of whichever relay."""
+    """Grows with every registration, of any relay, that changes something."""
 
 
 def register(conn: Connection, settings: RelaySettings) -> Registered:
-    """Make the subscription known; the matching events of statements that begin after its commit
-    are ours too. Of those that are under way only what no other relay wants: docs/relays.md."""
+    """Register the subscription; matching events of statements that begin after its commit are ours
+    too. Of statements already running, only events that no other relay gets: docs/relays.md."""
     with translated(), conn.transaction():
         known = conn.execute(ORDERING, (settings.name,)).fetchone()
         if known is not None and known[0] != settings.ordering:
             log.warning(
-                "the ordering changes from %s to %s, and what waits is put where it belongs: "
+                "the ordering changes from %s to %s, and waiting events are moved to their lanes: "
                 "with millions of events that takes minutes",
                 known[0],
                 settings.ordering,
                 extra={"event": "ordering_changes"},
             )
-        conn.execute(PATIENTLY)
+        conn.execute(NO_TIMEOUT)
         relay = conn.execute(REGISTER, _registration(settings)).fetchone()
         row = conn.execute(REGISTERED_AS, relay).fetchone()
     assert row is not None
@@ -61,7 +61,7 @@ def register(conn: Connection, settings: RelaySettings) -> Registered:
 
 
 def agrees(registered: Mapping[str, Any], settings: RelaySettings) -> bool:
-    """Is what is registered what these settings ask for?"""
+    """Does the registration match these settings?"""
     return _registration(settings) == (
         registered["name"],
         registered["event_types"],
@@ -83,7 +83,7 @@ def _registration(settings: RelaySettings) -> tuple[object, ...]:
 
 
 def is_registered(conn: Connection, relay: int, name: str) -> bool:
-    """Has the relay of this name this id? Not in a database that was restored, perhaps."""
+    """Does the relay of this name have this id? It may not after a restore of the database."""
     with translated():
         row = conn.execute(REGISTERED, (relay, name)).fetchone()
     assert row is not None
@@ -99,9 +99,9 @@ def relay_id(conn: Connection, name: str) -> int | None:
 
 
 def route_unmatched(conn: Connection, limit: int = 1000) -> int:
-    """Offer events that nobody wanted to whoever registered since; how many were looked at.
-    Cheap when there are none: not only at registration, because an insert that began before it
-    may commit after it."""
+    """Offer unmatched events to relays that registered since; return how many were checked. Cheap
+    if there are none. Called not only at registration, because an insert that began before it may
+    commit after it."""
     with translated():
         row = conn.execute(ROUTE, (limit,)).fetchone()
     assert row is not None

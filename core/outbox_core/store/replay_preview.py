@@ -1,7 +1,7 @@
 """
-The dry run of a bulk replay: how many events it is about, which, and what consumers would see.
+The dry run of a bulk replay: how many events match, which, and what consumers would see.
 
-Called by the driver. One snapshot, read-only: what is told belongs together, and nothing changes.
+Called by the driver. One read-only snapshot: the figures are consistent, and nothing changes.
 """
 
 from collections.abc import Iterator
@@ -20,11 +20,11 @@ from outbox_core.store.replay_selection import (
     matching,
 )
 
-KINDS_TOLD = 100
-SAMPLES = 20
-KEYS_LOOKED_AT = 10_000
-"""Whether later events of a key are out is asked of so many keys, and of the next hundred events of
-each: the answer is a warning."""
+MOST_TYPES_SHOWN = 100
+MOST_SAMPLES_SHOWN = 20
+MOST_KEYS_CHECKED = 10_000
+"""Only this many keys, and the next hundred events of each, are checked for later events that are
+already published: the result is a warning."""
 
 KINDS = sql.SQL("""
     SELECT e.event_type, {state} AS state, count(*) AS n, min(e.created_at) AS oldest,
@@ -42,9 +42,9 @@ KEYS = sql.SQL("""
     WITH key AS MATERIALIZED (
         SELECT e.ordering_key, min(e.seq) AS seq {matching} AND e.ordering_key IS NOT NULL
          GROUP BY 1
-    ), looked_at AS MATERIALIZED (SELECT * FROM key LIMIT %(keys)s)
-    SELECT (SELECT count(*) FROM key) AS keys, (SELECT count(*) FROM looked_at) AS looked_at,
-           (SELECT count(*) FROM looked_at k WHERE EXISTS (
+    ), checked AS MATERIALIZED (SELECT * FROM key LIMIT %(keys)s)
+    SELECT (SELECT count(*) FROM key) AS keys, (SELECT count(*) FROM checked) AS checked,
+           (SELECT count(*) FROM checked k WHERE EXISTS (
                 SELECT 1 FROM (
                     SELECT l.state FROM outbox.event n, LATERAL (
                                SELECT d.state FROM outbox.delivery d
@@ -56,7 +56,7 @@ KEYS = sql.SQL("""
 
 
 def preview(conn: Connection, settings: ReplaySettings) -> tuple[int, Preview]:
-    """How many match, and what else is to be known of them. Changes nothing."""
+    """How many events match, and a preview of them. Changes nothing."""
     relay = find_relay(conn, settings.relay)
     check_selection(conn, settings)
     has_state = settings.action == "Requeue"
@@ -68,7 +68,7 @@ def preview(conn: Connection, settings: ReplaySettings) -> tuple[int, Preview]:
     }
     with reading(conn, timeout=0, whole_tables=not is_narrow(settings)):
         source, values = matching(conn, settings, relay.id, with_event=True)
-        values |= {"samples": SAMPLES, "keys": KEYS_LOOKED_AT}
+        values |= {"samples": MOST_SAMPLES_SHOWN, "keys": MOST_KEYS_CHECKED}
         kinds = fetch(conn, KINDS.format(matching=source, **columns), values)
         samples = fetch(conn, SOME.format(matching=source), values)
         (keys,) = fetch(conn, KEYS.format(matching=source), values)
@@ -76,9 +76,9 @@ def preview(conn: Connection, settings: ReplaySettings) -> tuple[int, Preview]:
     return matched, Preview(
         by_type=tuple(
             TypeCount(event_type=k["event_type"], state=k["state"], count=k["n"])
-            for k in kinds[:KINDS_TOLD]
+            for k in kinds[:MOST_TYPES_SHOWN]
         ),
-        types_left_out=max(0, len(kinds) - KINDS_TOLD) or None,
+        types_left_out=max(0, len(kinds) - MOST_TYPES_SHOWN) or None,
         oldest=min((k["oldest"] for k in kinds), default=None),
         newest=max((k["newest"] for k in kinds), default=None),
         keys=keys["keys"],
@@ -98,17 +98,17 @@ def warnings_of(
         yield "nothing matches: nothing would happen"
         return
     if limit is not None and matched > limit:
-        yield f"{matched} events match, and maxEvents is {limit}: nothing would be replayed"
+        yield f"{matched} events match, but maxEvents is {limit}: nothing would be replayed"
     if published_before:
         yield f"duplicates: {published_before} were published before, consumers get them again"
     if settings.action == "Requeue" and published_before < matched:
         yield (
             f"{matched - published_before} were never acknowledged, but an attempt without an "
-            "answer may have arrived: consumers may get them twice"
+            "answer may have reached the broker: consumers may get them twice"
         )
     if keys["overtaken"]:
-        some = "" if keys["looked_at"] == keys["keys"] else f" looked at, of {keys['keys']} in all,"
+        some = "" if keys["checked"] == keys["keys"] else f" checked, of {keys['keys']} in all,"
         yield (
-            f"order: {keys['overtaken']} of {keys['looked_at']} keys{some} have later events that "
-            "are published already: consumers get the older ones after them"
+            f"order: {keys['overtaken']} of {keys['checked']} keys{some} have later events that "
+            "are already published: consumers get the older ones after them"
         )

@@ -1,8 +1,8 @@
 """
-The events that a bulk replay is about: its selection as SQL.
+The selection of a bulk replay, as SQL.
 
 Called by `store.replays` (the plan) and by `store.replay_preview` (a dry run). Conditions are fixed
-fragments; what people wrote enters as parameters only. Nothing here writes.
+fragments; what people wrote is only ever a parameter. Nothing here writes.
 """
 
 from collections.abc import Iterable
@@ -33,15 +33,15 @@ ON_EVENT = {
 ON_DELIVERY = {
     "published_after": "d.published_at >= %(published_after)s",
     "published_before": "d.published_at < %(published_before)s",
-    # each by itself, so that ^ and $ mean what they seem to
+    # each field by itself, so that ^ and $ match its beginning and end
     "error_matches": "(d.last_error->>'class' ~ %(error_matches)s"
     " OR d.last_error->>'code' ~ %(error_matches)s OR d.last_error->>'text' ~ %(error_matches)s)",
 }
 BOUNDS = {"first_seq": "{}.seq >= %(first_seq)s", "beyond_seq": "{}.seq < %(beyond_seq)s"}
 NARROW = ("event_ids", "correlation_ids", "aggregates", "ordering_keys")
-"""Each finds its few events by an index of its own; the first that is asked for leads the way."""
+"""Each finds its few events by an index of its own; the first one that is set drives the query."""
 
-# With literals, because the index of what is dead serves no parameter.
+# Literals, because the partial index on dead deliveries cannot be used with a parameter.
 STATES = {
     ("DEAD",): "d.state = 'DEAD'",
     ("PUBLISHED",): "d.state = 'PUBLISHED'",
@@ -51,7 +51,7 @@ STATES = {
 OF_DELIVERIES = sql.SQL("""
     FROM outbox.delivery d {event} WHERE d.relay_id = %(relay_id)s AND {where}
 """)
-# OFFSET 0 keeps the planner from another way round, which old statistics may make look cheap.
+# OFFSET 0 keeps the planner from another join order, which old statistics may make look cheap.
 OF_FEW_DELIVERIES = sql.SQL("""
     FROM {events} e, LATERAL (SELECT d.* FROM outbox.delivery d
                                WHERE d.relay_id = %(relay_id)s AND d.seq = e.seq OFFSET 0) d
@@ -82,7 +82,7 @@ class Relay(NamedTuple):
 
 class Matching(NamedTuple):
     source: sql.Composed
-    """FROM and WHERE: `d` are the deliveries, or `e` the events of a Backfill."""
+    """FROM and WHERE: `d` is a delivery; in a Backfill `e` is an event."""
     values: dict[str, Any]
 
 
@@ -97,34 +97,34 @@ def find_relay(conn: Connection, name: str) -> Relay:
     known = ", ".join(row["name"] for row in rows)
     raise RelayUnknown(
         f"no relay {name!r} has registered with this database"
-        + (f"; known are: {known}" if known else ": it does when it first starts")
+        + (f"; there are: {known}" if known else ": it registers when it first starts")
     )
 
 
 def check_selection(conn: Connection, request: ReplayRequest) -> None:
-    """What only the database can judge."""
+    """Check what only the database can check."""
     pattern = request.select.error_matches
     with translated():
         try:
             conn.execute("SELECT '' ~ %s, %s::jsonb", (pattern or "", Jsonb(as_asked(request))))
         except pg.InvalidRegularExpression as error:
             raise SelectionInvalid(
-                f"errorMatches {pattern!r} is no regular expression: PostgreSQL: "
+                f"errorMatches {pattern!r} is not a regular expression: PostgreSQL: "
                 f"{first_line(error)}"
             ) from error
-        except psycopg.DataError as error:  # a character that it does not store
+        except psycopg.DataError as error:  # a character that PostgreSQL does not store
             raise SelectionInvalid(f"the request cannot be used: {first_line(error)}") from error
 
 
 def as_asked(request: ReplayRequest) -> dict[str, Any]:
-    """In the words of the OutboxReplay, without what was added for the driver."""
+    """The request as in the OutboxReplay, without what was added for the driver."""
     return request.model_dump(
         mode="json", by_alias=True, exclude_none=True, include=set(ReplayRequest.model_fields)
     )
 
 
 def is_narrow(request: ReplayRequest) -> bool:
-    """Is it found by an index, whatever the statistics say? Else whole tables may be read."""
+    """Is an index used, whatever the statistics are? Otherwise whole tables may be read."""
     return lead_of(values_of(request)) is not None
 
 
@@ -133,7 +133,7 @@ def lead_of(values: dict[str, Any]) -> str | None:
 
 
 def values_of(request: ReplayRequest) -> dict[str, Any]:
-    """The selection by the names of its conditions; None does not matter."""
+    """The selection by the names of its conditions; None: not set."""
     wanted = request.select
     types = None if "*" in (wanted.event_types or ("*",)) else wanted.event_types
     return {
@@ -159,7 +159,7 @@ def as_list(items: Iterable[str] | None) -> list[str] | None:
 def matching(
     conn: Connection, request: ReplayRequest, relay_id: int, with_event: bool = False
 ) -> Matching:
-    """`with_event`: the caller needs `e` in any case."""
+    """The events or deliveries that match. `with_event`: the caller needs `e` in any case."""
     values = values_of(request) | {"relay_id": relay_id}
     if values["created_after"] is not None:
         values["first_seq"] = seq_at(conn, earlier(values["created_after"]))
@@ -171,10 +171,10 @@ def matching(
     bounds = [c for name, c in BOUNDS.items() if name in values]
     events = events_by(lead)
     if request.action == "Backfill":
-        where = both([*on_event, *(c.format("e") for c in bounds), "true"])
+        where = all_of([*on_event, *(c.format("e") for c in bounds), "true"])
         return Matching(OF_EVENTS.format(events=events, where=where), values)
     state = STATES[tuple(sorted(set(request.states)))]
-    where = both([state, *on_event, *on_delivery, *(c.format("d") for c in bounds)])
+    where = all_of([state, *on_event, *on_delivery, *(c.format("d") for c in bounds)])
     if lead:
         return Matching(OF_FEW_DELIVERIES.format(events=events, where=where), values)
     join = WITH_EVENT if with_event or on_event else sql.SQL("")
@@ -189,5 +189,5 @@ def events_by(lead: str | None) -> sql.Composable:
     return FEW_EVENTS.format(lead=sql.SQL(ON_EVENT[lead]))
 
 
-def both(conditions: Iterable[str]) -> sql.Composed:
+def all_of(conditions: Iterable[str]) -> sql.Composed:
     return sql.SQL(" AND ").join(sql.SQL(c) for c in conditions)

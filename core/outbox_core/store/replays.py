@@ -1,9 +1,9 @@
 """
-Bulk replays: begin, plan, take chunk after chunk, look how far it is, finish or stop.
+Bulk replays: begin, plan, take chunk after chunk, read the progress, finish or stop.
 
-Called by the driver and the tasks of `outbox_spark`. Every step may be repeated, by anybody and at
-the same time: `begin` finds what is there, `plan` plans once, and the ledger has each chunk once.
-The rules are the database's own, with their reasons: `schema/functions/replay_take.sql`.
+Called by the driver and the tasks of `outbox_spark`. Every step may be repeated, by any process and
+at the same time: `begin` finds what exists, `plan` plans once, and the ledger has each chunk once.
+The database enforces the rules, and gives the reasons: `schema/functions/replay_take.sql`.
 """
 
 from collections.abc import Mapping
@@ -38,13 +38,13 @@ class Known(NamedTuple):
 
 class Taken(NamedTuple):
     outcome: Literal["taken", "wait", "busy", "done"]
-    """busy: what is next is in other hands; done: nothing is left."""
+    """busy: others have the chunks that are next; done: nothing is left."""
     replayed: int = 0
     skipped: int = 0
     because: Mapping[str, int] = {}
-    """What the skipped ones were instead."""
+    """How many were skipped, by their actual state."""
     wait: float = 0.0
-    """Seconds, for the sake of the pace."""
+    """Seconds to wait, to keep the pace."""
 
 
 class Progress(NamedTuple):
@@ -59,8 +59,8 @@ class Progress(NamedTuple):
 
 
 def chunk_rows(rate: int) -> int:
-    """What a twentieth of a second allows: a chunk is given back at once, and live events must not
-    feel it. Not so few that every event costs a commit, nor so many that a chunk takes seconds."""
+    """The events of a twentieth of a second: a chunk is given back at once, and must not delay live
+    events. Not so few that every event costs a commit, nor so many that a chunk takes seconds."""
     return min(max(rate // 20, 50), 5000)
 
 
@@ -75,12 +75,12 @@ RESUME = """
     UPDATE outbox.replay SET stopped_at = NULL
      WHERE id = %(id)s AND stopped_at IS NOT NULL AND finished_at IS NULL
 """
-LOOK = "SELECT * FROM outbox.replay WHERE id = %(id)s"
-LOCK = LOOK + " FOR UPDATE"
+READ = "SELECT * FROM outbox.replay WHERE id = %(id)s"
+LOCK = READ + " FOR UPDATE"
 
 
 def begin(conn: Connection, settings: ReplaySettings) -> Known:
-    """Make the replay known, or find what earlier attempts did. A dry run leaves nothing."""
+    """Record the replay, or find what earlier attempts did. A dry run records nothing."""
     relay = find_relay(conn, settings.relay)
     check_selection(conn, settings)
     if settings.dry_run:
@@ -101,11 +101,11 @@ def begin(conn: Connection, settings: ReplaySettings) -> Known:
     with translated(), conn.transaction():
         conn.execute(BEGIN, values)
         conn.execute(RESUME, values)
-        (found,) = fetch(conn, LOOK, values)
+        (found,) = fetch(conn, READ, values)
     if found["relay_id"] != relay.id:
         raise RequestRefused(
-            f"replay {settings.id} began on a relay {settings.relay!r} that was retired since: "
-            "make another OutboxReplay for the one of today"
+            f"replay {settings.id} began on a relay {settings.relay!r} that has been retired "
+            "since: create another OutboxReplay for the current one"
         )
     return Known(
         relay.id,
@@ -116,14 +116,14 @@ def begin(conn: Connection, settings: ReplaySettings) -> Known:
     )
 
 
-# For a while, and for many rows: this transaction sorts what it selects.
+# This transaction sorts what it selects: it may take long and involve many rows.
 TO_PLAN = """
     SET LOCAL statement_timeout = 0; SET LOCAL jit = off; SET LOCAL work_mem = '64MB';
     SET LOCAL enable_seqscan = {planner}
 """
 
-# One statement, hence one snapshot: what is selected is what was there at one moment. In strands
-# (lanes, or one for all) and pieces of so many seqs, which bound the memory that it takes.
+# One statement, hence one snapshot: it selects what existed at one moment. In strands (lanes, or
+# one for all) and pieces of a limited range of seqs, which bound the memory that it needs.
 FREEZE = sql.SQL("""
     WITH made AS (
         INSERT INTO outbox.replay_chunk (replay_id, band, n, size, first_seq, seqs)
@@ -136,7 +136,7 @@ FREEZE = sql.SQL("""
                                          LIMIT %(most)s) m
                                  GROUP BY m.strand, m.seq >> 24) a,
                                generate_series(0, cardinality(a.seqs) - 1, %(chunk_rows)s) i
-                        OFFSET 0) p) c  -- else whole strands would be sorted, not their pieces
+                        OFFSET 0) p) c  -- otherwise whole strands are sorted, not their pieces
         RETURNING size, seqs[size] AS last)
     SELECT coalesce(sum(size), 0)::bigint AS matched, count(*) AS chunks, max(last) AS upper_seq
       FROM made
@@ -147,7 +147,7 @@ BY_SEQ = {
     "n": sql.SQL("c.k / outbox.lanes()"),
     "strand": sql.SQL("0"),
 }
-# As of today's ordering; the event is looked at only where the delivery is from before it.
+# By the current ordering; the event is only read if the delivery is from before it.
 LANE = sql.SQL("""
     CASE WHEN d.lane >= 0 THEN d.lane
          ELSE (SELECT outbox.delivery_lane(true, k.ordering_key, k.seq)
@@ -172,7 +172,7 @@ AUDIT = """
 
 
 def plan(conn: Connection, settings: ReplaySettings, known: Known) -> int:
-    """Freeze the selection into chunks, once; how many events that are."""
+    """Freeze the selection into chunks, once; return how many events match."""
     planner = "off" if is_narrow(settings) else "on"
     with translated(), conn.transaction():
         (found,) = fetch(conn, LOCK, {"id": settings.id})
@@ -184,7 +184,7 @@ def plan(conn: Connection, settings: ReplaySettings, known: Known) -> int:
         values |= {
             "id": settings.id,
             "chunk_rows": found["chunk_rows"],
-            # one more tells that it is too many, and all of them are not worth the time
+            # one more shows that there are too many; counting all of them would take too long
             "most": None if most is None else most + 1,
             "by_key": known.ordered,
         }
@@ -196,10 +196,10 @@ def plan(conn: Connection, settings: ReplaySettings, known: Known) -> int:
         if most is not None and made["matched"] > most:
             raise TooManyEvents(
                 f"more than {most} events match (maxEvents): nothing was changed; narrow the "
-                "selection or raise maxEvents; dryRun tells how many they are"
+                "selection or raise maxEvents; dryRun shows how many there are"
             )
         conn.execute(PLANNED, values | made)
-        _audit(conn, settings.id, "replay-begin", "asked for", f"{made['matched']} planned")
+        _audit(conn, settings.id, "replay-begin", "requested", f"{made['matched']} planned")
     return int(made["matched"])
 
 
@@ -207,11 +207,11 @@ TAKE = "SELECT outcome, replayed, skipped, wait FROM outbox.replay_take(%s, %s)"
 
 
 def take(conn: Connection, replay_id: str, worker: str) -> Taken:
-    """Do the next chunk, whole or not at all."""
+    """Do the next chunk, completely or not at all."""
     with translated():
         try:
             row = conn.execute(TAKE, (replay_id, worker)).fetchone()
-        except pg.LockNotAvailable:  # somebody has held one of its rows for seconds
+        except pg.LockNotAvailable:  # another session has locked one of its rows for seconds
             return Taken("busy")
     assert row is not None
     outcome, replayed, because, wait = row
@@ -220,7 +220,7 @@ def take(conn: Connection, replay_id: str, worker: str) -> Taken:
 
 def progress(conn: Connection, replay_id: str) -> Progress:
     with translated():
-        (found,) = fetch(conn, LOOK, {"id": replay_id})
+        (found,) = fetch(conn, READ, {"id": replay_id})
     return Progress(
         found["matched"],
         found["replayed"],
@@ -233,11 +233,11 @@ def progress(conn: Connection, replay_id: str) -> Progress:
 
 
 def live_age(conn: Connection, relay_id: int) -> float:
-    """For how many seconds the oldest event that could go out has been able to."""
+    """For how many seconds the oldest due event has been due."""
     return oldest_pending_seconds(conn, relay_id)
 
 
-# What the last chunk still has to wait for is shortened or prolonged with it.
+# The remaining wait after the last chunk is shortened or extended accordingly.
 SET_PACE = """
     UPDATE outbox.replay r SET pace = %(pace)s,
            next_at = now() + greatest(r.next_at - now(), interval '0') * (r.pace / %(pace)s)
@@ -246,25 +246,26 @@ SET_PACE = """
 
 
 def set_pace(conn: Connection, replay_id: str, pace: float) -> None:
-    """So many events per second from now on."""
+    """Set the pace, in events per second, from now on."""
     with translated():
         conn.execute(SET_PACE, {"id": replay_id, "pace": pace})
 
 
 FORGET = "SELECT outbox.forget_plans(%s)"
-CHUNKS_AT_ONCE = 100
-"""At most 4 MB of plan per transaction, so that the end of a large replay is no burst."""
+CHUNKS_PER_TRANSACTION = 100
+"""At most 4 MB of the plan are deleted per transaction, so that the end of a large replay causes no
+burst."""
 
 FINISHED = "UPDATE outbox.replay SET finished_at = now(), stopped_at = NULL WHERE id = %(id)s"
 STOPPED = "UPDATE outbox.replay SET stopped_at = now() WHERE id = %(id)s"
 
 
 def finish(conn: Connection, replay_id: str) -> None:
-    """All is done, and from now on so for good. Refused while something is left. Its plan goes, and
-    those of others that are over and whose driver died before it came to that."""
+    """Mark the replay as done, permanently. Refused while something is left. Its plan is deleted,
+    and those of other finished replays whose driver died before it did so."""
     _finish(conn, replay_id)
     with translated():
-        while (row := conn.execute(FORGET, (CHUNKS_AT_ONCE,)).fetchone()) and row[0]:
+        while (row := conn.execute(FORGET, (CHUNKS_PER_TRANSACTION,)).fetchone()) and row[0]:
             pass
 
 
@@ -275,7 +276,7 @@ def _finish(conn: Connection, replay_id: str) -> None:
             return
         if found["chunks_done"] != found["chunks"]:
             raise RequestRefused(
-                f"replay {replay_id} is not done: "
+                f"replay {replay_id} is not done: only "
                 f"{found['chunks_done']} of {found['chunks']} chunks are"
             )
         conn.execute(FINISHED, {"id": replay_id})
@@ -283,8 +284,8 @@ def _finish(conn: Connection, replay_id: str) -> None:
 
 
 def stop(conn: Connection, replay_id: str, why: str = "") -> bool:
-    """Note that nobody works on it for now, and what went wrong, if something did; what is done
-    stays done. False: there is no such."""
+    """Record that nobody is working on it, and what went wrong, if anything; what is done stays
+    done. False: there is no such replay."""
     with translated(), conn.transaction():
         rows = fetch(conn, LOCK, {"id": replay_id})
         if rows and rows[0]["finished_at"] is None and rows[0]["stopped_at"] is None:

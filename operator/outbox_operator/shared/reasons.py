@@ -11,7 +11,7 @@ from enum import StrEnum
 
 class Reason(StrEnum):
     """Why a condition is as it is. One word for one cause, whichever condition gives it; where a
-    relay itself gives one, in its report or its last words, that one is passed on."""
+    relay itself gives one, in its report or its termination message, that one is passed on."""
 
     # All is well, or on its way.
     AS_EXPECTED = "AsExpected"

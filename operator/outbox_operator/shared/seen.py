@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, NamedTuple, Self
 
-from outbox_core.contract.reasons import LastWords
+from outbox_core.contract.reasons import TerminationMessage
 from outbox_core.contract.report import Report
 from outbox_operator.shared.objects import REVISION, Body
 
@@ -30,7 +30,7 @@ class Stopped:
 
     container: str
     exit_code: int
-    words: LastWords | None
+    words: TerminationMessage | None
     """Its termination message, if a program of ours wrote it."""
     cause: str
     """Kubernetes' own reason: Error, OOMKilled."""
@@ -127,7 +127,7 @@ def _stopped(container: Body) -> Stopped | None:
             return Stopped(
                 container["name"],
                 ended["exitCode"],
-                LastWords.read(ended.get("message") or ""),
+                TerminationMessage.read(ended.get("message") or ""),
                 ended.get("reason", ""),
                 back_since,
             )

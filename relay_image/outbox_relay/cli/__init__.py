@@ -1,1 +1,1 @@
-"""The command `outbox-relay`: wiring only. `main` is where it starts."""
+"""The command `outbox-relay`: wiring only. `main` is the entry point."""

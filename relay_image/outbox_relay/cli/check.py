@@ -9,8 +9,8 @@ import click
 
 from outbox_core.contract.settings import RelaySettings
 from outbox_core.errors import OutboxError, StoreError
+from outbox_core.store.doctor.diagnosis import Diagnosis, diagnose
 from outbox_core.store.doctor.facts import EventKind, event_kinds, gather
-from outbox_core.store.doctor.findings import Finding, judge
 from outbox_relay.cli.options import Source, as_duration, output_option, with_source
 from outbox_relay.cli.output import print_json, printable
 
@@ -50,23 +50,23 @@ def check(ctx: click.Context, source: Source, wait: timedelta, output: str) -> N
     ctx.exit(0 if passed else 1)
 
 
-def run_checks(source: Source) -> list[Finding]:
+def run_checks(source: Source) -> list[Diagnosis]:
     kinds: list[EventKind] = []
     try:
         with source.work("outbox-check") as conn:
             facts = gather(conn)
-            findings = [Finding("ok", "database", "connected"), *judge(facts, source.settings)]
+            findings = [Diagnosis("ok", "database", "connected"), *diagnose(facts, source.settings)]
             if facts.schema and not facts.missing:
                 kinds = event_kinds(conn)
     except StoreError as error:
         cure = "check the DSN, the network and pg_hba.conf; is the server up?"
-        findings = [Finding("fail", "database", str(error), cure)]
+        findings = [Diagnosis("fail", "database", str(error), cure)]
     if source.settings is not None:
         findings += check_broker(source.settings, kinds)
     return findings
 
 
-def check_broker(settings: RelaySettings, kinds: Sequence[EventKind]) -> list[Finding]:
+def check_broker(settings: RelaySettings, kinds: Sequence[EventKind]) -> list[Diagnosis]:
     # Here and not above: nothing but this needs the broker's client.
     from outbox_relay.publishers.registry import make_publisher
 
@@ -74,12 +74,12 @@ def check_broker(settings: RelaySettings, kinds: Sequence[EventKind]) -> list[Fi
     try:
         publisher = make_publisher(settings)
     except OutboxError as error:
-        return [Finding("fail", name, str(error))]
+        return [Diagnosis("fail", name, str(error))]
     try:
         found = publisher.check([kind._asdict() for kind in subscribed(settings, kinds)])
-        return [Finding(level, name, text, cure) for level, text, cure in found]
+        return [Diagnosis(level, name, text, cure) for level, text, cure in found]
     except OutboxError as error:
-        return [Finding("fail", name, str(error))]
+        return [Diagnosis("fail", name, str(error))]
     finally:
         publisher.close(timedelta(0))
 

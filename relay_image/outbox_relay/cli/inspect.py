@@ -36,7 +36,7 @@ from outbox_relay.cli.output import (
 
 TimeOrAge = datetime | timedelta | None
 PAYLOAD_SHOWN_CHARS = 2000
-"""Of a payload, in the table, unless --full."""
+"""Of a payload, unless --full."""
 
 
 def error_cell(error: dict[str, Any] | None, width: int = 60) -> str:
@@ -57,7 +57,7 @@ def state_cell(row: Row, now: datetime) -> str:
         case "PENDING", "TIME" | "SUSPECT" if due > now:
             return f"PENDING (due in {age((due - now).total_seconds())})"
         case "CLAIMED", _ if row["lease_until"] < now:
-            return "CLAIMED (lease over)"
+            return "CLAIMED (lease expired)"
         case "DEAD", "DEAD":
             return "DEAD (blocks its key)"
     return str(row["state"])
@@ -191,7 +191,7 @@ def list_(
 @timeout_option
 @output_option
 def show(source: Source, event_id: UUID, how: str, full: bool, timeout: float, output: str) -> None:
-    """Show one event whole: fields, payload, what each relay and each person did with it."""
+    """Show one event in full: fields, payload, what each relay and each person did with it."""
     whole = full or output == "json"
     with source.snapshot(timeout) as conn:
         event = event_of.show(conn, event_id, None if whole else 64 * 1024)
@@ -207,7 +207,7 @@ def print_event(event: Row, payload: bytes, how: str, full: bool, now: datetime)
     deliveries, history = event.pop("deliveries"), event.pop("audit")
     print_fields(event)
     if not deliveries:
-        click.echo("\nno relay has it: none has wanted it yet, or the one that did was retired")
+        click.echo("\nno relay has it: none subscribes to it, or the one that did was retired")
     for delivery in deliveries:
         click.echo(f"\nrelay {delivery.pop('relay')}: {state_cell(delivery, now)}")
         del delivery["state"]
@@ -223,7 +223,7 @@ def print_event(event: Row, payload: bytes, how: str, full: bool, now: datetime)
     click.echo(f"\npayload ({event['payload_bytes']} bytes):")
     click.echo(text if full else text[:PAYLOAD_SHOWN_CHARS])
     if not full and (len(text) > PAYLOAD_SHOWN_CHARS or len(payload) < event["payload_bytes"]):
-        note("the payload is cut here: --full shows all of it")
+        note("the payload is truncated: --full shows all of it")
 
 
 def audit_columns() -> Columns:

@@ -1,4 +1,4 @@
-"""`retry`, `reschedule`, `declare-dead`, `replay`, `skip`: by hand, with a reason, audited."""
+"""`retry`, `reschedule`, `declare-dead`, `replay`, `skip`: interventions by hand, audited."""
 
 import getpass
 import os
@@ -27,22 +27,22 @@ def default_actor() -> str:
 
 def not_blank(ctx: click.Context, param: click.Parameter, value: str) -> str:
     if not value.strip():
-        raise click.BadParameter("give a reason: it is what the audit is for", ctx, param)
+        raise click.BadParameter("give a reason: the audit records it", ctx, param)
     return value
 
 
 def intervention(command: F) -> F:
-    """What all of them take."""
+    """Adds the arguments and options that all of them have."""
     for decorate in reversed(
         (
             click.argument(
                 "events", metavar="EVENT_ID...", type=click.UUID, nargs=-1, required=True
             ),
             click.option(
-                "--reason", required=True, callback=not_blank, help="Kept in the audit for good."
+                "--reason", required=True, callback=not_blank, help="Kept in the audit permanently."
             ),
             click.option(
-                "--relay", metavar="NAME", help="Needed where several relays have the event."
+                "--relay", metavar="NAME", help="Required if several relays have the event."
             ),
             click.option(
                 "--actor",
@@ -85,7 +85,7 @@ def carry_out(
 @with_source
 @intervention
 def retry(source: Source, events: tuple[UUID, ...], relay: str | None, **how: Any) -> None:
-    """Waiting events are due now, instead of when their backoff ends."""
+    """Make waiting events due now, instead of when their backoff ends."""
     carry_out(source, lambda by: by.retry(events, relay), **how)
 
 
@@ -102,9 +102,9 @@ def reschedule(
     delay: timedelta | None,
     **how: Any,
 ) -> None:
-    """Pending events are due at another time; with ordering their keys wait for them."""
+    """Make pending events due at another time; with ordering their keys wait for them."""
     if (at is None) == (delay is None):
-        raise click.UsageError("when? Give either --at or --in")
+        raise click.UsageError("when? Set either --at or --in")
     carry_out(source, lambda by: by.reschedule(events, at, delay, relay), **how)
 
 
@@ -115,9 +115,9 @@ def reschedule(
 def declare_dead(
     source: Source, events: tuple[UUID, ...], relay: str | None, hold_key: bool, **how: Any
 ) -> None:
-    """Pending events are never published; replay brings them back.
+    """Never publish pending events; replay can undo it.
 
-    With ordering the key goes on without them, also under onDead: Block, because somebody has
+    With ordering the key continues without them, even under onDead: Block, because a person has
     decided; --hold-key makes it wait.
     """
     carry_out(source, lambda by: by.declare_dead(events, relay, hold_key), **how)
@@ -127,15 +127,15 @@ def declare_dead(
 @with_source
 @intervention
 @click.option(
-    "--keep-attempts", is_flag=True, help="Attempts stay counted and the last error stays."
+    "--keep-attempts", is_flag=True, help="Keep the count of attempts and the last error."
 )
 def replay(
     source: Source, events: tuple[UUID, ...], relay: str | None, keep_attempts: bool, **how: Any
 ) -> None:
-    """Dead or published events go out again, with a fresh budget of attempts.
+    """Publish dead or published events again, with a fresh budget of attempts.
 
-    Consumers may get them a second time, and after later events of their key that are out already:
-    --dry-run shows what to expect.
+    Consumers may get them a second time, and after later events of their key that are already
+    published: --dry-run shows what to expect.
     """
     carry_out(source, lambda by: by.replay(events, relay, keep_attempts), **how)
 
@@ -144,5 +144,5 @@ def replay(
 @with_source
 @intervention
 def skip(source: Source, events: tuple[UUID, ...], relay: str | None, **how: Any) -> None:
-    """Dead events stay dead, and the keys that they block go on without them."""
+    """Leave dead events dead, and let the keys that they block continue without them."""
     carry_out(source, lambda by: by.skip(events, relay), **how)

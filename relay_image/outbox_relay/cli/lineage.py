@@ -1,4 +1,4 @@
-"""`trace`, `causes`, `effects`: where events came from and what came of them."""
+"""`trace`, `causes`, `effects`: what caused events, and what they caused."""
 
 from uuid import UUID
 

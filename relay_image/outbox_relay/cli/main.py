@@ -1,9 +1,9 @@
 """
-`outbox-relay`: the commands in one group, and how each of them ends.
+`outbox-relay`: the commands in one group, and their exit codes.
 
 Exit codes: 0 done; 1 an error that its text explains, or something was refused or failed a check;
-2 the command line is wrong; 130 interrupted. In a container the error is also left as its last
-words, see `cli.last_words`.
+2 the command line is wrong; 130 interrupted. In a container the error is also written to its
+termination message, see `cli.termination`.
 """
 
 import os
@@ -18,12 +18,12 @@ from outbox_relay.cli import (
     check,
     inspect,
     intervene,
-    last_words,
     lineage,
+    problems,
     replays,
     retire,
     serve,
-    troubles,
+    termination,
 )
 
 SECTIONS = {
@@ -31,9 +31,9 @@ SECTIONS = {
     "Inspect (read-only, no relay needs to run)": [
         inspect.list_,
         inspect.show,
-        troubles.dead,
-        troubles.stuck,
-        troubles.counts,
+        problems.dead,
+        problems.stuck,
+        problems.counts,
         lineage.trace,
         lineage.causes,
         lineage.effects,
@@ -53,7 +53,7 @@ SECTIONS = {
 
 
 class Sections(click.Group):
-    """Help that shows the commands by purpose, in the order in which they are met."""
+    """Help that lists the commands by purpose."""
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         for title, commands in SECTIONS.items():
@@ -80,7 +80,7 @@ Examples:
 def cli() -> None:
     """The transactional outbox in PostgreSQL: publish, inspect, intervene.
 
-    The database is named by --dsn, by --config relay.yaml, or by $OUTBOX_DSN.
+    The database comes from --dsn, from --config relay.yaml, or from $OUTBOX_DSN.
     """
 
 
@@ -97,20 +97,20 @@ def main(args: Sequence[str] | None = None) -> int:
         sys.stdout.flush()
     except click.ClickException as error:
         error.show()
-        last_words.leave(command, SettingsError(error.format_message()))
+        termination.report(command, SettingsError(error.format_message()))
         return error.exit_code
     except click.Abort:
         return 130
     except BrokenPipeError:
-        # The reader of our output has seen enough. What is still buffered goes nowhere.
+        # The reader of our output has closed the pipe. What is still buffered is discarded.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
     except OutboxError as error:
         click.echo(f"error: {error}", err=True)
-        last_words.leave(command, error)
+        termination.report(command, error)
         return 1
     except Exception as error:
-        last_words.leave(command, Defect(f"{error!r}: the log has the stack trace"))
+        termination.report(command, Defect(f"{error!r}: the log has the stack trace"))
         raise
     return code if isinstance(code, int) else 0
 

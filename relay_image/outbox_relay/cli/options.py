@@ -1,4 +1,4 @@
-"""Options that several commands share, and the kinds of value that they take."""
+"""Options that several commands share, and how their values are parsed."""
 
 import os
 from collections.abc import Callable, Iterator
@@ -19,7 +19,7 @@ from outbox_core.store.reading import reading
 
 @dataclass(frozen=True)
 class Source:
-    """Where the database is, and the relay's settings if a config file was named."""
+    """Where the database is, and the relay's settings if there is a config file."""
 
     dsn: str
     settings: RelaySettings | None = None
@@ -44,7 +44,7 @@ def source_of(dsn: str | None, config: Path | None) -> Source:
     if dsn is None:
         dsn = os.environ.get("OUTBOX_DSN")
     if not dsn:
-        raise click.UsageError("which database? Name it by --dsn, --config or $OUTBOX_DSN")
+        raise click.UsageError("which database? Set --dsn, --config or $OUTBOX_DSN")
     return Source(dsn, settings)
 
 
@@ -63,7 +63,7 @@ def with_source(command: Callable[..., None]) -> Callable[..., None]:
     add_dsn = click.option(
         "--dsn",
         metavar="DSN",
-        help="PostgreSQL connection string. Without a password: others may see the command line.",
+        help="PostgreSQL connection string. Leave out the password: others see the command line.",
     )
     return add_dsn(add_config(update_wrapper(wrapper, command)))
 
@@ -88,7 +88,7 @@ timeout_option = click.option(
     default=30.0,
     show_default=True,
     metavar="SECONDS",
-    help="Give up after this long in the database.",
+    help="Give up if the database takes longer.",
 )
 relay_option = click.option("--relay", metavar="NAME", help="Only this relay's deliveries.")
 
@@ -109,7 +109,7 @@ def as_time(ctx: click.Context, param: click.Parameter, value: str | None) -> da
         found = datetime.fromisoformat(value)
     except ValueError as error:
         raise click.BadParameter(
-            f"{value!r} is no time: write 2026-01-31T08:00:00Z (without a zone it is UTC)",
+            f"{value!r} is not a time: write 2026-01-31T08:00:00Z (without a zone it is UTC)",
             *(ctx, param),
         ) from error
     return found if found.tzinfo else found.replace(tzinfo=UTC)

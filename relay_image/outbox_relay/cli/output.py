@@ -21,7 +21,7 @@ def print_json(document: object) -> None:
 
 
 def jsonable(value: object) -> object:
-    """What json does not know."""
+    """Values that the json module cannot encode."""
     match value:
         case datetime():
             return iso(value)
@@ -31,7 +31,7 @@ def jsonable(value: object) -> object:
             return value.value
         case _ if is_dataclass(value) and not isinstance(value, type):
             return asdict(value)
-    raise TypeError(f"{type(value).__name__} is not for JSON")
+    raise TypeError(f"{type(value).__name__} cannot be encoded as JSON")
 
 
 def iso(value: datetime) -> str:
@@ -49,7 +49,7 @@ def time_cell(value: datetime | None) -> str:
 
 
 def age(seconds: float) -> str:
-    """`45s`, `12m`, `3h`, `5d`: the two largest units would be more than anyone reads."""
+    """`45s`, `12m`, `3h`, `5d`: one unit is precise enough."""
     for unit, size in (("d", 86400), ("h", 3600), ("m", 60)):
         if seconds >= 2 * size:
             return f"{seconds / size:.0f}{unit}"
@@ -61,7 +61,7 @@ def age_cell(value: datetime | None, now: datetime) -> str:
 
 
 def printable(value: object) -> str:
-    """One line, and nothing that a terminal would obey: texts come from brokers and producers."""
+    """One line, without control characters: texts come from brokers and producers."""
     match value:
         case None:
             return ""
@@ -81,7 +81,7 @@ def shorten(text: str, width: int) -> str:
 
 
 def print_table(columns: Columns, rows: Iterable[Row], keep: Sequence[str] = ()) -> None:
-    """Columns in which nothing stands are left out, unless they are to be kept."""
+    """Empty columns are left out, except those in `keep`."""
     cells = [[printable(cell(row)) for cell in columns.values()] for row in rows]
     used = [n for n, name in enumerate(columns) if name in keep or any(line[n] for line in cells)]
     lines = [list(columns), *cells]
@@ -98,19 +98,19 @@ def print_fields(fields: Mapping[str, object], indent: str = "") -> None:
 
 
 def note(text: str) -> None:
-    """For the person, not for the pipe."""
+    """For people: to standard error, so that it does not end up in a pipe."""
     click.echo(text, err=True)
 
 
 def payload_value(payload: bytes, how: str) -> dict[str, Any]:
-    """For JSON: the payload and how it is written there."""
+    """For JSON: the payload and its encoding."""
     if how == "none":
         return {}
     if how == "json":
         try:
             return {"payload": json.loads(payload), "payload_encoding": "json"}
         except ValueError:
-            pass  # then as it is
+            pass  # as text or base64, then
     if how != "hex":
         try:
             return {"payload": payload.decode(), "payload_encoding": "utf-8"}
@@ -121,7 +121,7 @@ def payload_value(payload: bytes, how: str) -> dict[str, Any]:
 
 
 def payload_text(payload: bytes, how: str) -> str:
-    """For people. auto: JSON if it is, else text if it is, else hex."""
+    """For people. auto: as JSON, text or hex, whichever fits first."""
     if how in ("auto", "json"):
         try:
             return json.dumps(json.loads(payload), indent=2, ensure_ascii=False)

@@ -1,4 +1,4 @@
-"""`replays`: the bulk replays of this database, and how far each is."""
+"""`replays`: the bulk replays of this database, and their progress."""
 
 import click
 
@@ -21,7 +21,7 @@ from outbox_relay.cli.output import Columns, age_cell, note, print_json, print_t
 @timeout_option
 @output_option
 def replays(source: Source, relay: str | None, limit: int, timeout: float, output: str) -> None:
-    """Bulk replays, newest first: what each was asked for, and how far it is."""
+    """Bulk replays, newest first: what was requested, and the progress."""
     with source.snapshot(timeout) as conn:
         rows = overview.replays(conn, relay, limit)
         now = clock(conn)
@@ -44,7 +44,7 @@ def replays(source: Source, relay: str | None, limit: int, timeout: float, outpu
     }
     print_table(columns, rows)
     if not rows:
-        note("nothing was replayed in bulk")
+        note("there are no bulk replays")
 
 
 def skipped_cell(row: Row) -> str:

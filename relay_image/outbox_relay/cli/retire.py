@@ -1,4 +1,4 @@
-"""`retire`: a relay that is not wanted any more gets no events, and those that wait are dropped."""
+"""`retire`: a relay that is no longer needed gets no events, and waiting ones are dropped."""
 
 from datetime import timedelta
 
@@ -14,8 +14,8 @@ NOTE_EVERY_EVENTS = 1_000_000
 
 @click.command()
 @with_source
-@click.option("--relay", metavar="NAME", help="Which; with --config the one that it names.")
-@click.option("--reason", required=True, callback=not_blank, help="Kept in the audit for good.")
+@click.option("--relay", metavar="NAME", help="Which relay. Default: the one in --config.")
+@click.option("--reason", required=True, callback=not_blank, help="Kept in the audit permanently.")
 @click.option(
     "--actor",
     envvar="OUTBOX_ACTOR",
@@ -29,7 +29,7 @@ NOTE_EVERY_EVENTS = 1_000_000
     default="90s",
     show_default=True,
     metavar="DURATION",
-    help="For processes that drain, and for transactions that are open.",
+    help="How long to wait for processes that drain, and for open transactions.",
 )
 @click.option("--dry-run", is_flag=True, help="Show what would happen; change nothing.")
 @output_option
@@ -44,14 +44,14 @@ def retire(
     dry_run: bool,
     output: str,
 ) -> None:
-    """A relay ends for good, and the events that wait for it are dropped.
+    """End a relay permanently, and drop the events that wait for it.
 
-    Stop its processes first. What it published and what died stays on record. A relay that
-    registers under its name later starts again: with the events from then on, and those that no
-    relay has wanted. Repeating it changes nothing.
+    Stop its processes first. Its published and dead events stay on record. A relay that registers
+    under the same name later starts afresh: with new events, and with those that no relay has
+    subscribed to. Repeating it changes nothing.
     """
     if relay is None and source.settings is None:
-        raise click.UsageError("which relay? Name it by --relay or --config")
+        raise click.UsageError("which relay? Set --relay or --config")
     name = relay or (source.settings.name if source.settings else "")
     so_far = DroppedSoFar()
     with source.work("outbox-retire") as conn:
@@ -76,7 +76,7 @@ def in_words(result: Retirement) -> str:
 
 
 class DroppedSoFar:
-    """A line now and then: millions take minutes."""
+    """Prints a line from time to time: millions of events take minutes."""
 
     def __init__(self) -> None:
         self._total = 0

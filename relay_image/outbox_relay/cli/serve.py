@@ -1,4 +1,4 @@
-"""`migrate`, `run`, `reap`, `validate`: what runs in pods. Heavy rooms are entered when needed."""
+"""`migrate`, `run`, `reap`, `validate`: what runs in pods. Heavy modules are imported when used."""
 
 from datetime import timedelta
 from pathlib import Path
@@ -17,7 +17,7 @@ from outbox_relay.cli.options import Source, as_duration, config_option, with_so
     default="5m",
     show_default=True,
     metavar="DURATION",
-    help="For locks that others hold: how long to go on trying before giving up.",
+    help="How long to try to get locks that others hold before giving up.",
 )
 def migrate(source: Source, wait: timedelta) -> None:
     """Create the outbox schema, or bring it up to date.
@@ -44,16 +44,16 @@ def migrate(source: Source, wait: timedelta) -> None:
         return
     for name in report.applied:
         click.echo(f"applied {name}")
-    click.echo(f"the schema has version {report.after} now (was {report.before or 'not there'})")
+    click.echo(f"the schema now has version {report.after} (before: {report.before or 'none'})")
 
 
 @click.command()
 @config_option
 @click.pass_context
 def run(ctx: click.Context, config: Path) -> None:
-    """Publish events until SIGTERM; as many processes as wanted.
+    """Publish events until SIGTERM. Any number of processes may run.
 
-    SIGTERM stops claiming, finishes what is in flight and gives the rest back.
+    After SIGTERM it claims nothing more, finishes what is in flight and gives the rest back.
     """
     from outbox_relay.worker.relay import run_relay
 
@@ -63,7 +63,7 @@ def run(ctx: click.Context, config: Path) -> None:
 @click.command()
 @config_option
 def reap(config: Path) -> None:
-    """Take back, once, what relays that died had claimed; for a CronJob."""
+    """Take back, once, what dead relay processes had claimed; for a CronJob."""
     from outbox_relay.worker.reaper import reap_once
 
     settings = load_relay(config)
@@ -82,4 +82,4 @@ def validate(config: Path) -> None:
 
     settings = load_relay(config)
     check_publisher(settings)
-    click.echo(f"{config}: fine (relay {settings.name!r})")
+    click.echo(f"{config}: valid (relay {settings.name!r})")

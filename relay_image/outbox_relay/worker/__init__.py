@@ -1,1 +1,1 @@
-"""The relay process: claim, publish, finalise, overlapped, until it is stopped."""
+"""The relay process: claims, publishes and finalises batches, overlapping, until it is stopped."""

@@ -1,10 +1,10 @@
 """
 The circuit breaker: an outage of the broker is not a failure of the events.
 
-While it is open nothing is claimed, so no event's budget is spent and nothing goes to DEAD, however
-long the outage lasts. Only a probe opens it: a batch in which nothing arrived may have been for one
-sick topic. The broker is then probed at a growing pause; when it answers, one small batch goes
-first, and if that is acknowledged, or refused, or the broker answers still, everything goes on.
+While it is open nothing is claimed, so no event uses up its budget and none becomes DEAD, however
+long the outage lasts. Only a probe opens it: a batch of which nothing arrived may have been for one
+broken topic. The broker is then probed with growing pauses; when it answers, one small batch goes
+first. If that is acknowledged, or refused, or the broker still answers, work continues as usual.
 """
 
 import threading
@@ -15,9 +15,9 @@ from outbox_core.contract.reasons import ProcessReason
 from outbox_core.model.attempt import Acked, ErrorClass, Outcome, Refused
 
 TRIAL_BATCH_EVENTS = 20
-"""In the batch that goes first."""
+"""Size of the batch that goes first."""
 LONGEST_PROBE_SECONDS = 30.0
-"""After that nobody waits for another's probe any more."""
+"""How long a worker waits for another worker's probe."""
 
 
 class BreakerState(StrEnum):
@@ -50,7 +50,7 @@ class Breaker:
         return self._state
 
     def allowance(self, limit: int) -> int:
-        """How many events may be claimed now; 0: none, also while it is in doubt."""
+        """How many events may be claimed now; 0 also while a probe is pending."""
         with self._lock:
             if self._in_doubt:
                 return 0
@@ -62,12 +62,12 @@ class Breaker:
             return 0
 
     def doubts(self, outcomes: Sequence[Outcome]) -> bool:
-        """Nothing arrived, and it may be the broker's fault: only a probe can show it."""
+        """Whether nothing arrived and the broker may be the cause: only a probe can show it."""
         return self._state is not BreakerState.OPEN and _is_outage(outcomes)
 
     def is_mine_to_probe(self) -> bool:
-        """Whether the caller is to probe the broker now and report by `probed`. One does at a time,
-        and the others wait here for its answer."""
+        """Whether the caller must probe the broker now and report to `probed`. One worker probes at
+        a time, and the others wait here for its result."""
         with self._lock:
             if not self._in_doubt:
                 self._in_doubt = True
@@ -85,7 +85,7 @@ class Breaker:
     def probed(
         self, failure: str | None, cause: ProcessReason = ProcessReason.BROKER_UNREACHABLE
     ) -> None:
-        """The result of a probe: one that was asked for by `doubts`, or one while it is open."""
+        """The result of a probe: either after `doubts`, or while the breaker is open."""
         with self._lock:
             in_doubt, self._in_doubt = self._in_doubt, False
             self._answered.notify_all()
@@ -103,7 +103,7 @@ class Breaker:
                 self._close()
 
     def saw(self, outcomes: Sequence[Outcome]) -> bool:
-        """What became of a batch; True if the breaker changed its state."""
+        """Record the outcomes of a batch; True if the breaker changed its state."""
         with self._lock:
             was = self._state
             self._trying = False
@@ -114,7 +114,7 @@ class Breaker:
                 and any(isinstance(o, Refused) for o in outcomes)
                 and not _is_outage(outcomes)
             ):
-                self._close()  # it answers, if only with a refusal
+                self._close()  # it answers, even if with a refusal
             return self._state is not was
 
     def _close(self) -> None:
@@ -127,8 +127,8 @@ class Breaker:
 
 
 def _is_outage(outcomes: Sequence[Outcome]) -> bool:
-    """Nothing arrived, and nothing was refused by anybody; what one destination did not take shows
-    nothing about the broker."""
+    """Nothing arrived, and every failure looks like an outage. Failures of a single destination
+    show nothing about the broker."""
     if any(isinstance(o, Acked) for o in outcomes):
         return False
     kinds = {o.error.kind for o in outcomes if isinstance(o, Refused)} - {ErrorClass.DESTINATION}

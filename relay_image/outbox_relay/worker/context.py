@@ -24,7 +24,7 @@ log = logging.getLogger("outbox.relay")
 class InFlight:
     """
     The claims of this process by their tokens: those that are being published, so that the keeper
-    can renew them, and those that may have been made although no answer came, so that it can
+    can renew them, and those that may have been made although the answer was lost, so that it can
     give them back.
     """
 
@@ -35,7 +35,7 @@ class InFlight:
         self._in_doubt: dict[int, float] = {}
 
     def ask(self, token: int) -> None:
-        """Before a claim is sent."""
+        """Called before a claim is sent."""
         with self._lock:
             self._asked.add(token)
 
@@ -51,7 +51,7 @@ class InFlight:
             self._in_doubt.pop(token, None)
 
     def doubt(self, token: int, until: float) -> None:
-        """It was asked for, and the connection was lost; until then it may still come true."""
+        """The claim was sent, and the connection was lost; until then it may still be made."""
         with self._lock:
             self._asked.discard(token)
             self._in_doubt[token] = until
@@ -62,7 +62,7 @@ class InFlight:
             return list(self._in_doubt)
 
     def tokens(self) -> frozenset[int]:
-        """All under which something of ours may be claimed."""
+        """All tokens under which this process may have claims."""
         with self._lock:
             return frozenset((*self._claims, *self._asked, *self._in_doubt))
 
@@ -91,7 +91,7 @@ class Context:
     version: int = 0
     """Of our registration."""
     floor: int = 0
-    """Below this seq nothing of an unordered relay is in line: counting need not scan there."""
+    """Below this seq, an unordered relay has nothing in line: counting need not scan there."""
     clock: Callable[[], float] = time.monotonic
     _registering: threading.Lock = field(default_factory=threading.Lock)
 
@@ -115,7 +115,7 @@ class Context:
         except SettingsError as error:
             if not self.relay:
                 raise
-            # It was right when we started: a secret is being changed, and will be right again.
+            # It was valid when we started: the secret is being changed, and will be valid again.
             raise StoreUnavailable(str(error)) from error
         try:
             if self.relay and not relays.is_registered(conn, self.relay, self.settings.name):
@@ -130,13 +130,13 @@ class Context:
         self.relay, self.version = relays.register(conn, self.settings)
 
     def register_again(self, conn: Connection) -> None:
-        """It is another database than the one where we registered, or an older state of it."""
+        """The database is not the one where we registered, or an older state of it."""
         with self._registering:
             if relays.is_registered(conn, self.relay, self.settings.name):
                 return  # another thread was faster
             log.warning(
-                "this database does not know relay %s by its id: it was restored, or is another "
-                "one; registering again",
+                "this database does not know relay %s by its id: it was restored, or it is another "
+                "database; registering again",
                 self.settings.name,
                 extra={"event": "registered_again"},
             )

@@ -1,8 +1,8 @@
 """
-The keeper: what must go on beside the workers, on a connection of its own.
+The keeper: background work beside the workers, on a connection of its own.
 
-Renews claims while a publish is slow, keeps and balances the lanes of an ordered relay, reaps, and
-offers events to relays that registered late. Busy or idle it costs a handful of statements.
+Renews claims while a publish is slow, renews and balances the lanes of an ordered relay, reaps, and
+offers unmatched events to relays that registered late. It needs few statements, busy or idle.
 """
 
 import logging
@@ -24,17 +24,17 @@ log = logging.getLogger("outbox.keeper")
 
 BALANCE_EVERY_SECONDS = 1.0
 ROUTE_CHUNK_EVENTS = 5000
-"""Some 50 ms: between two of them leases are renewed."""
+"""About 50 ms: leases are renewed between two chunks."""
 RELANE_CHUNK_DELIVERIES = 5000
 SWEEP_CHUNK_KEYS = 2000
-"""Some 20 ms."""
+"""About 20 ms."""
 ROLLOUT_SECONDS = 600.0
-"""As long may processes with old and with new settings run side by side."""
+"""How long processes with old and with new settings may run side by side."""
 SHORTEST_CHORES_PAUSE_SECONDS = 0.5
 LONGEST_CHORES_PAUSE_SECONDS = 30.0
 WHY_RETIRED = (
-    "it was retired, and no event comes to it any more: stop this process, or restart it to "
-    "register anew"
+    "the relay was retired and gets no more events: stop this process, or restart it to register "
+    "again"
 )
 
 
@@ -44,15 +44,15 @@ class Keeper:
         self._conn: Connection | None = None
         self._lease = context.settings.lease.total_seconds()
         self._due = {"renew": 0.0, "balance": 0.0, "chores": 0.0}
-        self._routing = False  # there is more to route than fitted into one step
-        self._sweeping: int | None = None  # the key that the sweep has come to
-        self._hungry = False  # fewer lanes than our share: somebody is about to let go of some
-        self._differs_since: float | None = None  # that which is registered from what we are
-        self._joining: int | None = None  # a token that we may hold already
-        self._moving = False  # lanes may have come or gone without our knowing
+        self._routing = False  # there are more unmatched events than fit into one step
+        self._sweeping: int | None = None  # the key that the sweep has reached
+        self._hungry = False  # fewer lanes than our share: another process will release some
+        self._differs_since: float | None = None  # the registration, from our settings
+        self._joining: int | None = None  # a token that may already be registered
+        self._moving = False  # lanes may have been gained or lost without our knowing
 
     def run(self, until: threading.Event) -> None:
-        """Until the workers are done: their claims are renewed while they drain."""
+        """Runs until the workers are done: their claims are renewed while they drain."""
         health = self._context.health
         while not until.is_set():
             try:
@@ -62,29 +62,29 @@ class Keeper:
                 self._routing = False
                 self.close()
             else:
-                health.well("keeper")
+                health.clear("keeper")
             until.wait(self._nap())
 
     def join(self) -> None:
-        """An ordered relay takes part from here on."""
+        """Become a holder and take lanes, if the relay is ordered."""
         if self._context.ordered:
             self._join()
             self._balance()
 
     def leave(self) -> None:
-        """Nothing is in flight any more: let the others have our lanes at once."""
+        """Release our lanes to the others at once; nothing may be in flight."""
         crew = self._context.crew
         if crew.holder is None:
             return
         try:
             self._lanes().leave(crew.holder)
-        except StoreError:  # an old connection may have died unnoticed: once more, on a new one
+        except StoreError:  # the connection may have died unnoticed: try again, on a new one
             self.close()
             self._lanes().leave(crew.holder)
         crew.become(None)
 
     def close(self) -> None:
-        """Whatever a new connection reaches, it may have changed since: all is due again."""
+        """Close the connection. A new one may find everything changed, so all work is due again."""
         self._due = dict.fromkeys(self._due, 0.0)
         if self._conn is not None:
             self._conn.close()
@@ -97,7 +97,7 @@ class Keeper:
         return min(step, self._lease / 6, LONGEST_CHORES_PAUSE_SECONDS)
 
     def _is_lively(self) -> bool:
-        """Is it worth checking every second whether lanes should move?"""
+        """Should lanes be checked every second?"""
         return self._context.ordered and (
             self._hungry or self._sweeping is not None or self._context.crew.is_busy
         )
@@ -132,7 +132,7 @@ class Keeper:
         if known is not None and known["retirement"] is not None:
             context.health.trouble("relay", WHY_RETIRED, ProcessReason.RELAY_RETIRED)
         elif known is None or known["name"] != context.settings.name:
-            # Behind a pooler the database may change unnoticed.
+            # Behind a pooler, the connection may reach another database unnoticed.
             context.register_again(self._connection())
             return
         else:
@@ -144,7 +144,7 @@ class Keeper:
             context.crew.hint()
         if found.wrong_lanes:
             if self._deliveries().relane(RELANE_CHUNK_DELIVERIES) == RELANE_CHUNK_DELIVERIES:
-                self._due["chores"] = 0.0  # there are more: at once, but after what must not wait
+                self._due["chores"] = 0.0  # there are more: next round, after the urgent work
             context.crew.hint()
         if found.unmatched_events:
             self._route()
@@ -152,9 +152,9 @@ class Keeper:
             self._sweep()
 
     def _compare(self, known: Mapping[str, Any]) -> None:
-        """What is registered is from before us: it came with a backup. Or others registered since:
-        in a rollout theirs are the newer settings, or those of an old process that was restarted.
-        What still stands when a rollout has had its time was left by somebody who is gone."""
+        """If the registration is older than ours, it came with a backup. If it is newer, another
+        process registered since: in a rollout it has newer settings, or it is an old process that
+        was restarted. If it still differs after a rollout, the process that made it is gone."""
         context, now = self._context, self._context.clock()
         if relays.agrees(known, context.settings):
             self._differs_since = None
@@ -163,8 +163,8 @@ class Keeper:
         elif self._differs_since is None:
             self._differs_since = now
             log.warning(
-                "another subscription or ordering is registered for relay %s than this process was "
-                "started with; if it stays so, ours is registered again",
+                "the registered subscription or ordering of relay %s differs from this process's "
+                "settings; if that does not change, ours is registered again",
                 context.settings.name,
                 extra={"event": "registration_differs"},
             )
@@ -173,15 +173,16 @@ class Keeper:
             context.register(self._connection())
 
     def _route(self) -> None:
-        """One step: with many events that nobody wants there are many, and leases do not wait."""
+        """One step: with many unmatched events there are many, and leases must be renewed."""
         context = self._context
-        looked_at = relays.route_unmatched(self._connection(), ROUTE_CHUNK_EVENTS)
-        self._routing = looked_at == ROUTE_CHUNK_EVENTS and not context.stopping.is_set()
+        checked = relays.route_unmatched(self._connection(), ROUTE_CHUNK_EVENTS)
+        self._routing = checked == ROUTE_CHUNK_EVENTS and not context.stopping.is_set()
         if not self._routing:
             context.crew.hint()
 
     def _sweep(self) -> None:
-        """One step. What frees a key lets it go on: this is for the case that nothing did."""
+        """One step. Normally a key is released by what unblocks it: this finds keys that were
+        missed."""
         self._sweeping = self._deliveries().sweep_keys(
             self._context.crew.lanes, self._sweeping, SWEEP_CHUNK_KEYS
         )
@@ -208,7 +209,7 @@ class Keeper:
         self._joining = None
 
     def _rejoin(self) -> None:
-        """We were silent for longer than the lease, and others have what was ours."""
+        """We were silent for longer than the lease, and others have taken our lanes."""
         log.warning("our lanes were taken over; starting again", extra={"event": "lanes_lost"})
         self._join()
 
@@ -220,8 +221,8 @@ class Keeper:
             self._rejoin()
 
     def _be_sure(self) -> None:
-        """Lanes, or the token itself, may have changed by a statement whose answer was lost, and
-        which may still be under way: shut it out. What we hold then is read by `_balance`."""
+        """A statement whose answer was lost may have changed our lanes or our token, and may still
+        be running: fence it off. `_balance` then reads what we hold."""
         crew = self._context.crew
         holder = crew.holder
         if holder is None or not (self._moving or crew.is_in_doubt):
@@ -256,13 +257,13 @@ class Keeper:
         context.metrics.lanes.set(len(crew.lanes))
 
     def _agree(self, seen: Seen) -> None:
-        """What we remember is a guess; the database knows which lanes are ours."""
+        """What we remember is a guess: the database knows which lanes are ours."""
         crew = self._context.crew
         if unknown := set(seen.held).difference(crew.lanes):
             crew.add(unknown)
         if gone := set(crew.lanes).difference(seen.held):
             log.warning(
-                "%d lanes are not ours any more: they were changed by hand, or the database was "
+                "%d lanes are no longer ours: they were changed by hand, or the database was "
                 "restored",
                 len(gone),
                 extra={"event": "lanes_lost"},

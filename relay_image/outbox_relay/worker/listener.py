@@ -1,4 +1,4 @@
-"""NOTIFY as a hint: an idle relay starts at once instead of at its next claim."""
+"""NOTIFY as a hint: an idle relay claims at once instead of after its pause."""
 
 import logging
 
@@ -14,13 +14,13 @@ class Listener:
         self._context = context
 
     def run(self) -> None:
-        """Polling goes on beside it: a lost notification costs time, never an event."""
+        """Runs until the process stops. Polling continues: a lost notification only costs time."""
         context = self._context
         while not context.stopping.is_set():
             try:
                 self._listen()
             except StoreError:
-                context.stopping.wait(1.0)  # the workers report that the store is away
+                context.stopping.wait(1.0)  # the workers report that the store is unavailable
             else:
                 return
 
@@ -29,8 +29,8 @@ class Listener:
         with context.open_connection("listener") as conn, translated():
             if is_pooled(conn):
                 log.warning(
-                    "polling.notify needs a direct connection, and there is a pooler in between: "
-                    "polling alone is used",
+                    "polling.notify needs a direct connection, but there is a pooler in between: "
+                    "notifications are not used, only polling",
                     extra={"event": "notify_off"},
                 )
                 return

@@ -1,9 +1,8 @@
 """
 A paused relay: claims nothing, reaps nothing, holds no lanes, and talks to no broker.
 
-It registers as ever, so that events go on being kept for it, and keeps asking the store for its
-backlog: how much waits, and for how long, stays visible while nothing goes out. Called by
-`worker.relay`.
+It registers as usual, so that events are still kept for it, and keeps reading its backlog: how many
+events wait, and for how long, stays visible while nothing is published. Called by `worker.relay`.
 """
 
 import logging
@@ -20,7 +19,7 @@ from outbox_relay.worker.reporting import Reporter
 log = logging.getLogger("outbox.relay")
 
 WATCH_EVERY_SECONDS = 5.0
-"""Readiness is about the store, and nobody else in the process would notice that it is away."""
+"""Readiness depends on the store, and nothing else in the process would notice that it is away."""
 
 
 class PausedPublisher:
@@ -49,7 +48,7 @@ class PausedPublisher:
 
 
 def watch(context: Context, reporter: Reporter) -> None:
-    """Until the process is stopped."""
+    """Runs until the process is stopped."""
     log.warning(
         "relay %s is paused: nothing is claimed, and its events wait; "
         "to resume, set paused: false and restart",

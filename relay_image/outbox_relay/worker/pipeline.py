@@ -1,9 +1,9 @@
 """
-One worker: claim, publish, finalise, and again.
+One worker: claims, publishes and finalises batch after batch.
 
-Overlap comes from several workers: while one waits for the broker another talks to the database.
-A worker finalises a batch before, or in the same transaction as, it claims the next; an outcome
-that could not be written because the database is away is kept and written when it is back.
+Several workers overlap: while one waits for the broker, another uses the database. A worker
+finalises a batch before it claims the next, or in the same transaction. An outcome that could not
+be written because the database is unavailable is kept, and written when it is back.
 """
 
 import logging
@@ -33,7 +33,7 @@ log = logging.getLogger("outbox.relay")
 
 
 class Doubt(NamedTuple):
-    """A claim that was sent and not answered: it may have been made, or may be made even now."""
+    """A claim that was sent but not answered: it may have been made, or may still be made."""
 
     token: int
     holder: int | None
@@ -59,13 +59,13 @@ class Worker:
         self._in_doubt: Doubt | None = None
 
     def run(self) -> None:
-        """Until the process stops; then what is in flight is finished and written down."""
+        """Runs until the process stops; then it finishes and records what is in flight."""
         context = self._context
         while not (context.stopping.is_set() and self._done is None and self._in_doubt is None):
             try:
                 self._cycle()
                 self._retry_in = 0.1
-            except StoreError as error:  # away, or somebody must act: a right, the schema
+            except StoreError as error:  # unavailable, or a person must act: a right, the schema
                 self._wait_for_store(error)
         self._close()
 
@@ -84,7 +84,7 @@ class Worker:
         try:
             batch = self._next_batch(limit)
         except BaseException:
-            context.breaker.found_nothing()  # it may have been the trial, which then did not happen
+            context.breaker.found_nothing()  # if it was the trial, it did not happen
             raise
         if not batch:
             context.breaker.found_nothing()
@@ -94,7 +94,7 @@ class Worker:
                 context.crew.wait_for_lanes(self._index, self._pace.pause())
             return
         self._pace.found()
-        if 2 * len(batch) >= limit:  # in order, or of large events, a batch may not be full
+        if 2 * len(batch) >= limit:  # with ordering or large events a batch may not be full
             context.crew.wake()
         self._done = self._publish(batch)
         if breath := self._pace.breath(len(batch), limit):
@@ -133,7 +133,7 @@ class Worker:
         turn = self._turn(wanted)
         claims = turn.claims
         first = claims[0].line_from if claims else None
-        # Where there are suspects, the line was not scanned.
+        # If the claim returned suspects, the line was not scanned.
         scanned = not (wanted.suspects and claims and first is None)
         self._watermark.saw(floor, first, turn.mark, context.clock() - now, scanned)
         if not context.ordered and self._index == 0:  # the one that always claims
@@ -142,7 +142,7 @@ class Worker:
         return claims
 
     def _turn(self, wanted: Wanted | None) -> Turn:
-        """Write down how the last batch ended, if there is one, and claim the next, if wanted."""
+        """Record how the last batch ended, if there is one, and claim the next, if wanted."""
         context = self._context
         start = context.clock()
         deliveries = self._deliveries()
@@ -164,11 +164,12 @@ class Worker:
             if turn.lost:
                 context.metrics.lost.inc(len(turn.lost))
                 log.warning(
-                    "%d claims were taken over before we finalised them: they may go out twice",
+                    "%d claims were taken over before we finalised them: their events may be "
+                    "published twice",
                     len(turn.lost),
                     extra={"event": "lost", "seqs": turn.lost[:MOST_LOGGED_IDS]},
                 )
-        context.health.well("store")
+        context.health.clear("store")
         if turn.claims:
             context.metrics.batch.observe(len(turn.claims))
             context.in_flight.add(turn.claims[0].token, [c.seq for c in turn.claims], start)
@@ -178,9 +179,10 @@ class Worker:
         return turn
 
     def _recover(self, doubt: Doubt) -> None:
-        """The connection was lost while we claimed: whether we have claimed, we do not know. Before
-        anything else is done, it is given back. The backend may not have noticed, and claim even
-        now: in order it is shut out first; otherwise the keeper goes on asking for a while."""
+        """The connection was lost during a claim: we do not know whether it was made. Before
+        anything else, it is given back. The backend may not have noticed the loss, and may still
+        claim: with ordering it is fenced off first; otherwise the keeper keeps checking for a
+        while."""
         context, settings = self._context, self._context.settings
         deliveries = self._deliveries()
         assert self._conn is not None
@@ -227,7 +229,7 @@ class Worker:
         outcomes = self._in_waves(batch) if context.ordered else self._send(batch)
         now = context.clock()
         context.metrics.stage.labels("publish").observe(now - start)
-        # claimed_at is when the claim's transaction began: an event may have come after that.
+        # claimed_at is when the claim's transaction began: an event may have arrived after that.
         since_claim = now - self._turned_at
         if context.breaker.saw(outcomes):
             self._report_breaker()
@@ -250,12 +252,12 @@ class Worker:
     def _send(self, batch: Sequence[Claim]) -> Sequence[Outcome]:
         try:
             outcomes = self._context.publisher.publish(batch)
-        except Exception as error:  # the contract is not to raise; a defect must not lose a batch
+        except Exception as error:  # it must not raise; but a defect must not lose a batch
             log.exception("the publisher failed", extra={"event": "defect"})
             unknown = Error.of(ErrorClass.OUTAGE, type(error).__name__, str(error))
             outcomes = [Refused(unknown)] * len(batch)
         context = self._context
-        # Not when we are stopping: the probe may take longer than we have.
+        # Not while stopping: the probe may take longer than the time that is left.
         if not context.stopping.is_set() and context.breaker.doubts(outcomes):
             if context.breaker.is_mine_to_probe():
                 self._probe()
@@ -285,7 +287,7 @@ class Worker:
         return [found.get(c.seq, BEHIND) for c in batch]
 
     def _judge(self, failed: Sequence[tuple[Claim, Outcome]]) -> list[Verdict]:
-        """What becomes of what was not acknowledged, with its log lines and metrics."""
+        """The verdicts on what was not acknowledged, with their log lines and metrics."""
         if not failed:
             return []
         context = self._context
@@ -336,7 +338,7 @@ class Worker:
             return
         if not context.stopping.wait(pause):
             self._probe()
-            # If it answers we are fit for work again: there may be no event for a trial for hours.
+            # If it answers we are ready again: there may be no event for a trial for hours.
             self._report_breaker()
 
     def _report_breaker(self) -> None:
@@ -346,7 +348,7 @@ class Worker:
             context.health.trouble("broker", context.breaker.reason, context.breaker.cause)
         else:
             context.metrics.breaker.set(0)
-            context.health.well("broker")
+            context.health.clear("broker")
 
     def _wait_for_store(self, why: StoreError) -> None:
         context = self._context
@@ -362,7 +364,7 @@ class Worker:
         if self._conn is not None:
             self._conn.close()
             self._conn = None
-        # The next one may reach another server, where seqs that we have passed are given out again.
+        # The next one may reach another server, which hands out seqs again that we have passed.
         self._watermark = self._new_watermark()
 
     def _new_watermark(self) -> Watermark:

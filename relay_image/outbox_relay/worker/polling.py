@@ -1,8 +1,9 @@
 """
-Pace and crew: when a worker claims, and which of them claim at all.
+Pace and crew: when a worker claims, and which workers claim at all.
 
-Both are about doing little when there is little to do: one worker claims while events trickle in,
-and the pause grows with the silence; all of them work, without pause, while there is a backlog.
+Both save work when there is little to do: one worker claims while few events arrive, and its pause
+grows with the time since the last event; all workers claim, without pauses, while there is a
+backlog.
 """
 
 import threading
@@ -13,13 +14,13 @@ from typing import NamedTuple
 from outbox_core.store.tokens import fresh_token
 
 SILENCE_SHARE = 0.1
-"""The pause is a tenth of the silence so far: what comes after a second of silence waits for a
-tenth of a second, what comes after half a minute for three."""
+"""The pause is a tenth of the silence so far: an event after one second of silence waits at most a
+tenth of a second, an event after half a minute three seconds."""
 
 TRICKLE_SHARE = 0.1
 """Of a full batch. A round costs the database about the same for one event as for fifty."""
 LONGEST_BREATH_SECONDS = 0.05
-"""Whatever `shortest` is: what was just published is written down with the next claim only."""
+"""Even if `shortest` is longer: what was just published is only recorded with the next claim."""
 
 
 class Pace:
@@ -39,8 +40,8 @@ class Pace:
         return min(self._longest, max(self._shortest, silence * SILENCE_SHARE))
 
     def breath(self, found: int, limit: int) -> float:
-        """While events trickle in, a round that waits a moment serves more of them; where more
-        than a trickle waits, a pause would only cost speed."""
+        """A short pause after a small batch, so that the next one serves more events; after a
+        larger batch it would only cost speed."""
         return min(self._shortest, LONGEST_BREATH_SECONDS) if found < limit * TRICKLE_SHARE else 0.0
 
 
@@ -55,18 +56,18 @@ class Crew:
     """
     The workers of a process and the lanes that it holds.
 
-    Worker 0 always claims; the others rest until somebody finds more than fits into one batch. A
-    lane is claimed from by one worker at a time: what another still has in flight is left out.
+    Worker 0 always claims; the others rest until one of them finds more than fits into one batch.
+    One worker at a time claims from a lane: lanes that another has in flight are left out.
     """
 
     def __init__(self, size: int, undivided: int | None) -> None:
-        """`undivided` is the one lane of a relay that does not order: all claim from it."""
+        """`undivided` is the one lane of a relay that does not order: all workers claim from it."""
         self._changed = threading.Condition()
         self._lanes: tuple[int, ...] = () if undivided is None else (undivided,)
         self._divided = undivided is None
         self._holder: int | None = None
         self._former: set[int] = set()  # tokens under which we held the same lanes before
-        self._next: int | None = None  # a token under which we may hold them already
+        self._next: int | None = None  # a token under which we may already hold them
         self._using_token = threading.Lock()
         self._awake = [i == 0 for i in range(size)]
         self._in_use: list[frozenset[int]] = [frozenset()] * size
@@ -88,27 +89,27 @@ class Crew:
         return self._holder
 
     def become(self, holder: int | None) -> None:
-        """A new holder has no lanes yet. Token and lanes change together: so nobody claims from
-        the lanes of one under the token of another."""
+        """Set the holder token; a new holder has no lanes yet. Token and lanes change together, so
+        nobody claims from the lanes of one holder under the token of another."""
         with self._changed:
             self._holder, self._lanes, self._next = holder, (), None
             self._former.clear()
 
     @property
     def is_in_doubt(self) -> bool:
-        """Was the answer lost that would have shown whether our token was replaced?"""
+        """Is it unknown whether our token was replaced, because the answer was lost?"""
         return self._next is not None
 
     @contextmanager
     def steady(self) -> Iterator[int | None]:
-        """The token, which does not change for so long."""
+        """The token, which does not change inside the block."""
         with self._using_token:
             yield self._holder
 
     def fenced(self, holder: int, fence: Callable[[int, int], bool]) -> int | None:
-        """A connection was lost that worked under `holder`: have it replaced by a token that it
-        does not know, once, whoever else lost one too. None if the lanes are not ours any more.
-        Where the answer to that is lost, it is asked again with the same token."""
+        """A connection was lost that used `holder`: replace that token by one that it does not
+        know, only once even if several connections were lost. None if the lanes are no longer ours.
+        If the answer is lost, the next call repeats it with the same token."""
         with self._using_token:
             if holder == self._holder:
                 if self._next is None:
@@ -125,7 +126,7 @@ class Crew:
             return self._holder if holder in self._former else None
 
     def share(self, worker: int) -> Share:
-        """The lanes to claim from next. What the worker had before stays in use too, because that
+        """The lanes to claim from next. The worker's previous lanes stay in use too, because that
         batch is not finalised yet: see `settled`."""
         with self._changed:
             if not self._divided:
@@ -140,22 +141,22 @@ class Crew:
             return Share(mine, self._holder)
 
     def settled(self, worker: int, share: Share) -> None:
-        """All that the worker had before this share is finalised."""
+        """Everything that the worker claimed before this share is finalised."""
         with self._changed:
             self._in_use[worker] = frozenset(share.lanes)
             self._settlements += 1
             self._changed.notify_all()
 
     def wake(self) -> None:
-        """There is more than one worker can do."""
+        """Wake all workers: there is more than one worker can do."""
         with self._changed:
             if not all(self._awake):
                 self._awake = [True] * len(self._awake)
                 self._changed.notify_all()
 
     def rest(self, worker: int, seconds: float) -> None:
-        """Nothing is in flight. Worker 0 waits for that long, or until it is hinted at; the others
-        until they are woken."""
+        """Nothing is in flight. Worker 0 waits for this long, or until a hint; the others until
+        `wake`."""
         with self._changed:
             self._in_use[worker] = frozenset()
             if worker == 0:
@@ -168,8 +169,8 @@ class Crew:
                 self._changed.wait_for(lambda: self._stopped or self._awake[worker])
 
     def wait_for_lanes(self, worker: int, seconds: float) -> None:
-        """Our share is in flight with somebody else, and is ours when that has settled; a
-        worker without a share to wait for rests."""
+        """Other workers have our share in flight; wait until one of them has settled. A worker
+        without a share rests."""
         with self._changed:
             self._in_use[worker] = frozenset()
             self._changed.notify_all()
@@ -182,7 +183,7 @@ class Crew:
         self.rest(worker, seconds)
 
     def hint(self) -> None:
-        """There may be events."""
+        """There may be new events: worker 0 claims at once."""
         with self._changed:
             self._hints += 1
             self._changed.notify_all()
@@ -192,7 +193,7 @@ class Crew:
             self._lanes = tuple(sorted({*self._lanes, *lanes}))
 
     def remove(self, lanes: Iterable[int], timeout: float) -> bool:
-        """Claim from these no more; True once nothing of them is in flight."""
+        """Stop claiming from these; True once nothing of them is in flight."""
         gone = frozenset(lanes)
         with self._changed:
             self._lanes = tuple(lane for lane in self._lanes if lane not in gone)

@@ -1,8 +1,8 @@
 """
-Reaping: claims whose lease expired become PENDING again, or DEAD where the event is to blame.
+Reaping: claims whose lease has expired become PENDING again, or DEAD if the event is the cause.
 
-Runs once as `outbox-relay reap` (a CronJob, so that it happens even if no relay is left) and every
-now and then in the relays themselves, because cron's grain is a minute.
+Runs once as `outbox-relay reap` (a CronJob, so that it happens even if no relay is left) and
+regularly in the relays themselves, because a CronJob runs at most once a minute.
 """
 
 import logging
@@ -50,11 +50,11 @@ class Reaper:
     def reap(self) -> ReapReport:
         if ended := end_frozen(self._conn, self._name, self._lease):
             log.warning(
-                "%d sessions were ended whose relay stopped in the middle of a transaction",
+                "ended %d sessions whose relay process stopped in the middle of a transaction",
                 ended,
                 extra={"event": "frozen"},
             )
-        total = self._take_over()  # also where nobody orders: those who did may have left lanes
+        total = self._take_over()  # also without ordering: it may have been changed recently
         while True:
             with translated(), self._conn.transaction():
                 chunk = self._take_back(self._deliveries.overdue(CHUNK_CLAIMS))
@@ -63,16 +63,16 @@ class Reaper:
                 return total
 
     def _take_over(self) -> ReapReport:
-        """Everything that a holder whose lease expired had: its claims and its lanes, at once."""
+        """Take over all claims and lanes of holders whose lease has expired, at once."""
         total = ReapReport(0, 0)
         with translated(), self._conn.transaction():
             for token, owner in self._lanes.expired():
                 lanes = self._lanes.held(token)
-                # All of them, not a chunk: a lane is free only when nothing of it is claimed.
+                # All claims, not a chunk: a lane is free only when nothing in it is claimed.
                 total += self._take_back(self._deliveries.overdue(1_000_000, lanes))
                 self._lanes.leave(token)
                 log.warning(
-                    "%s stopped answering: its %d lanes are free",
+                    "the lease of %s has expired: its %d lanes are free",
                     owner,
                     len(lanes),
                     extra={"event": "takeover"},
@@ -90,15 +90,15 @@ class Reaper:
             verdicts = with_holds(judged, self._blocks)
         dead = self._deliveries.take_back(verdicts)
         if claims:
-            guilty = [c.event_id for c, v in judged if v.state is State.DEAD]
+            dead_ids = [c.event_id for c, v in judged if v.state is State.DEAD]
             log.warning(
-                "%d claims had expired and were taken back, %d events are dead",
+                "took back %d expired claims, %d events are dead",
                 len(claims),
                 dead,
                 extra={
                     "event": "reaped",
                     "event_ids": [c.event_id for c in claims[:MOST_LOGGED_IDS]],
-                    "dead_event_ids": guilty[:MOST_LOGGED_IDS],
+                    "dead_event_ids": dead_ids[:MOST_LOGGED_IDS],
                 },
             )
         return ReapReport(len(claims), dead)

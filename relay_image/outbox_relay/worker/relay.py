@@ -1,8 +1,8 @@
 """
 A relay process from start to stop: registers, starts the threads, waits for a signal, drains.
 
-A store or broker that is away at the start is waited for, and readiness shows it; what only a
-person can fix (the schema, the settings) ends the process with a message.
+If the store or the broker is unavailable at the start, it waits, and readiness shows that; what
+only a person can fix (the schema, the settings) ends the process with a message.
 """
 
 import gc
@@ -61,7 +61,7 @@ class RelayProgram:
         self._context.crew.stop()
 
     def run(self) -> int:
-        """Until `stop`; 0 if everything that was in flight is written down."""
+        """Runs until `stop`; returns 0 if the outcomes of all events in flight were recorded."""
         context, settings = self._context, self._settings
         reporter = Reporter(context)
         server = Server(settings.http, context.health, context.metrics, reporter.report)
@@ -70,7 +70,7 @@ class RelayProgram:
             if not self._register():
                 return 0
             log.info(
-                "relay %s is %s, version %s, ordering %s",
+                "relay %s runs as %s, version %s, ordering %s",
                 settings.name,
                 settings.owner,
                 __version__,
@@ -94,7 +94,7 @@ class RelayProgram:
             context.publisher.close(settings.publisher.timeout)
 
     def _register(self) -> bool:
-        """Make ourselves known, as soon as the store lets us; False if we were stopped first."""
+        """Register as soon as the store is available; False if we were stopped first."""
         context = self._context
         pause = 0.2
         while not context.stopping.is_set():
@@ -111,14 +111,14 @@ class RelayProgram:
                 context.stopping.wait(pause)
                 pause = min(5.0, pause * 2)
             else:
-                context.health.well("start")
-                context.health.well("store")
+                context.health.clear("start")
+                context.health.clear("store")
                 return True
         return False
 
     def _drain(self, workers: list[threading.Thread], keeper: threading.Thread) -> int:
         context = self._context
-        context.health.draining("told to stop; what is in flight is being finished")
+        context.health.draining("asked to stop; events in flight are being finished")
         deadline = time.monotonic() + self._settings.drain.total_seconds()
         for worker in workers:
             worker.join(max(0.0, deadline - time.monotonic()))
@@ -130,7 +130,7 @@ class RelayProgram:
                 if clean:
                     self._keeper.leave()
             except OutboxError as error:
-                log.warning("could not let go of our lanes: %s", error)
+                log.warning("could not release our lanes: %s", error)
             self._keeper.close()
         if self.defect is not None:
             log.error("stopped by a defect: %r", self.defect, extra={"event": "stopped"})
@@ -138,8 +138,8 @@ class RelayProgram:
         log.info(
             "stopped"
             if clean
-            else "stopped before everything in flight was written down: "
-            "its lease will expire and it will be sent again",
+            else "stopped before all outcomes were recorded: the leases of those events will "
+            "expire, and they will be sent again",
             extra={"event": "stopped"},
         )
         return 0 if clean else 1
@@ -160,7 +160,7 @@ class RelayProgram:
 
 def publisher_for(settings: RelaySettings) -> Publisher:
     if settings.paused:
-        check_publisher(settings)  # a wrong setting is better heard now than when it is resumed
+        check_publisher(settings)  # better to report a wrong setting now than when it is resumed
         return PausedPublisher()
     return make_publisher(settings)
 
@@ -169,8 +169,8 @@ def run_relay(settings: RelaySettings) -> int:
     """The command `outbox-relay run`."""
     logs.set_up(settings.log)
     relay = RelayProgram(settings)
-    # A batch is tens of thousands of small objects, all freed by counting references. Searching for
-    # cycles among them, again and again, was a tenth of the relay's CPU.
+    # A batch is tens of thousands of small objects, all freed by reference counting. Searching them
+    # for cycles again and again took a tenth of the relay's CPU time.
     gc.freeze()
     gc.set_threshold(100_000, 20, 20)
     for number in (signal.SIGTERM, signal.SIGINT):

@@ -1,4 +1,4 @@
-"""The report of this process: its own state, and the backlog as the database has it."""
+"""The report of this process: its own state, and the backlog from the database."""
 
 import threading
 from collections import deque
@@ -23,15 +23,15 @@ from outbox_core.store.inspect import backlog as counting
 from outbox_relay.worker.context import Context
 
 FRESH_SECONDS = 2.0
-"""Asked again within this time, the same answer: probes must cost the store nothing."""
+"""A report is reused for this long: frequent probes must cost the store nothing."""
 RATE_WINDOW_SECONDS = 60.0
 MOST_PARKED_SHOWN = 20
 COUNT_PUBLISHED_EVERY_SECONDS = 60.0
-"""What waits is counted more often: of what is done it takes samples from the whole table."""
+"""Less often than the backlog, because it samples the whole table."""
 
 
 class Point(NamedTuple):
-    """What was counted up to a moment."""
+    """The counters at one moment."""
 
     at: float
     published: float
@@ -89,7 +89,7 @@ class Reporter:
             context.health.trouble("status", error)
             self.close()
         else:
-            context.health.well("status")
+            context.health.clear("status")
         troubles = dict(context.health.troubles)
         first, last, span = self._span(now)
         parked = context.publisher.parked()
@@ -123,7 +123,7 @@ class Reporter:
         )
 
     def _span(self, now: float) -> tuple[Point, Point, float]:
-        """The first and the last point that count, and how far apart they are."""
+        """The first and the last point of the window, and the seconds between them."""
         metrics = self._context.metrics
         stages = stage_seconds(metrics)
         point = Point(
@@ -171,7 +171,7 @@ def counted(counter: Counter) -> float:
 
 
 def stage_seconds(metrics: RelayMetrics) -> dict[str, float]:
-    """How long each stage took so far, of all workers together."""
+    """How long each stage has taken so far, for all workers together."""
     return {
         s.labels["stage"]: s.value
         for m in metrics.stage.collect()

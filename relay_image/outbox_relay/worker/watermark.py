@@ -1,18 +1,19 @@
 """
 The low watermark: below it nothing is in line, so a claim need not scan there.
 
-Why: a transaction that stays open anywhere in the database keeps the index entries of all that was
-worked off since; a scan from the beginning steps over them again and again. Why not simply the
-last seq we saw: seqs are drawn before they are committed, and a smaller one may commit later.
+Why: a transaction that stays open anywhere in the database preserves the index entries of
+everything that was processed since; a scan from the beginning would step over them again and again.
+Why not simply the last seq we saw: seqs are drawn before they are committed, and a smaller one may
+commit later.
 
 So the watermark moves up to a seq only when every transaction that could have drawn a smaller one
-has ended. Where one stays open for long, the scan starts ahead of it, and from time to time a
-sweep from the very beginning finds what was committed late, at a bounded share of the time. The
-sweep also finds what a relay that died in the middle of a claim left in line.
+has ended. If one stays open for long, the scan starts ahead of it, and from time to time a sweep
+from the beginning finds what was committed late; sweeps take a bounded share of the time. A sweep
+also finds what a relay that died in the middle of a claim left in line.
 
-All of it holds for one server. After a failover that lost commits, or a restore, the same seqs are
-given out again. So a watermark does not outlive its connection; and since behind a pooler the
-server may change without that, a claim carries along whose floor it is.
+All this is valid for one server only. After a failover that lost commits, or a restore, the same
+seqs are handed out again. So a watermark does not outlive its connection; and because the server
+may change behind a pooler, a claim also sends which server its floor is from.
 """
 
 from collections import deque
@@ -24,15 +25,15 @@ from outbox_core.store.deliveries import Mark
 MARK_EVERY_SECONDS = 0.1
 MOST_MARKS = 1000
 SWEEP_SHARE = 0.05
-"""Of the time, at most, spent on sweeps while a transaction with an id stays open."""
+"""At most this share of the time is spent on sweeps while a transaction with an id stays open."""
 SWEEP_SOON_SECONDS = 0.5
 SWEEP_SELDOM_SECONDS = 20.0
 FAR_AHEAD_SEQS = 5_000
-"""So many seqs ahead of the safe mark it pays to start there and sweep."""
+"""If the line starts this far ahead of the safe mark, it pays to start there and sweep."""
 
 
 class Watermark:
-    """Owned by one worker thread; the times are that process's monotonic clock."""
+    """Owned by one worker thread; times are of the process's monotonic clock."""
 
     def __init__(
         self,
@@ -40,10 +41,11 @@ class Watermark:
         in_order: bool = False,
         sweep_every: float = float("inf"),
     ) -> None:
-        """`sweep_every`: seconds; what a dead process left in line is not to wait for longer."""
+        """`sweep_every`: seconds; the longest that an event waits which a dead process left."""
         self._clock = clock
         self._sweep_every = min(SWEEP_SELDOM_SECONDS, sweep_every)
-        # In order nothing may start ahead: what commits late would be overtaken by its own key.
+        # With ordering, a scan must not start ahead: later events of a key would overtake an event
+        # that commits late.
         self._in_order = in_order
         self._forget()
         self._moving = True
@@ -53,7 +55,7 @@ class Watermark:
 
     @property
     def wants_mark(self) -> bool:
-        """While nothing comes there is nothing to move up to."""
+        """While no events arrive, the watermark cannot move."""
         return self._moving and self._clock() - self._marked_at >= MARK_EVERY_SECONDS
 
     @property
@@ -62,15 +64,15 @@ class Watermark:
 
     @property
     def server(self) -> datetime | None:
-        """Whose floor it is, by when that server was started; None: as yet nobody's."""
+        """The server that the floor is from, by its start time; None: not known yet."""
         return self._server
 
     def reset(self) -> None:
-        """We claim from other lanes than before: what we know does not hold for them."""
+        """We claim from other lanes now: what we know is not valid for them."""
         self._safe = self._ahead = 0
 
     def _forget(self) -> None:
-        """Another server: nothing that we know holds for it."""
+        """Another server: nothing that we know is valid for it."""
         self._server: datetime | None = None
         self._marks: deque[tuple[int, int]] = deque()
         self._decided = 0
@@ -88,9 +90,9 @@ class Watermark:
         self, floor: int, first: int | None, mark: Mark | None, took: float, scanned: bool = True
     ) -> None:
         """
-        After a claim from `floor` that took so long: the smallest seq that was in line (None:
-        nothing was, or nobody `scanned`), and what the database reported, just before, about
-        its transactions.
+        Record a claim from `floor` that took `took` seconds: `first` is the smallest seq that was
+        in line (None: nothing was, or the line was not `scanned`), `mark` is what the database
+        reported about its transactions just before.
         """
         self._moving = first is not None
         if mark is not None:
@@ -98,7 +100,7 @@ class Watermark:
             if mark.server != self._server:
                 self._forget()
                 self._server = mark.server
-                floor = 0  # as the claim took it
+                floor = 0  # the claim treated it as 0
             if len(self._marks) < MOST_MARKS:
                 self._marks.append((mark.seq, mark.xid))
             while self._marks and self._marks[0][1] <= mark.horizon:
@@ -106,7 +108,7 @@ class Watermark:
         if first is not None:
             if first <= self._safe:  # a claim that had locked it was rolled back: there may be more
                 self._safe = self._ahead = first - 1
-            elif floor <= self._safe:  # otherwise the claim skipped what may have come late
+            elif floor <= self._safe:  # otherwise the claim skipped what may have committed late
                 self._safe = max(self._safe, min(first - 1, self._decided))
             self._ahead = max(self._ahead, first - 1)
         if floor == 0 and scanned:

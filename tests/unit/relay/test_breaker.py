@@ -188,7 +188,7 @@ def test_a_trial_that_is_refused_was_answered(on_trial: Breaker) -> None:
     assert on_trial.state is BreakerState.CLOSED
 
 
-def test_a_trial_that_a_sick_destination_did_not_take_says_nothing_against_the_broker(
+def test_a_trial_that_only_a_broken_destination_refused_does_not_blame_the_broker(
     on_trial: Breaker,
 ) -> None:
     on_trial.allowance(2000)
@@ -233,7 +233,7 @@ def test_after_success_the_next_outage_is_probed_soon_again(opened: Breaker, clo
     assert opened.next_probe() == 0.5
 
 
-def test_a_probe_says_nothing_to_a_breaker_that_is_not_open(breaker: Breaker) -> None:
+def test_a_probe_does_not_change_a_breaker_that_is_not_open(breaker: Breaker) -> None:
     breaker.probed("too late")
     assert breaker.state is BreakerState.CLOSED
     assert breaker.reason == ""
@@ -269,12 +269,12 @@ def test_a_breaker_that_another_worker_closes_just_now_leaves_no_trouble(
 ) -> None:
     context = worker_without_store._context
     fail(context.breaker, "no broker")
-    say = context.health.trouble
+    report = context.health.trouble
 
     def after_another_closed_it(*args: Any) -> None:
         context.breaker.saw([Acked("t[0]@1")])
-        context.health.well("broker")
-        say(*args)
+        context.health.clear("broker")
+        report(*args)
 
     monkeypatch.setattr(context.health, "trouble", after_another_closed_it)
     worker_without_store._wait_for_broker()
@@ -318,7 +318,7 @@ def test_a_batch_that_did_not_arrive_while_no_broker_answers_opens_the_breaker_a
     assert working._context.metrics.registry.get_sample_value("outbox_breaker_open") == 1
 
 
-def test_who_is_told_to_stop_does_not_wait_for_a_probe(working: Worker) -> None:
+def test_a_worker_that_is_stopping_does_not_wait_for_a_probe(working: Worker) -> None:
     broker_of(working).fails_probes = "asked all the same"
     working._context.stopping.set()
     finished = working._publish([make_claim()])

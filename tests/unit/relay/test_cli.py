@@ -33,7 +33,7 @@ def test_every_command_is_in_the_help_and_has_its_own(capsys: pytest.CaptureFixt
         assert "Usage:" in capsys.readouterr().out
 
 
-def test_the_version_is_told(capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_version_is_shown(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["--version"]) == 0
     assert capsys.readouterr().out.startswith("outbox-relay, version ")
 
@@ -92,9 +92,7 @@ def test_a_reader_that_has_seen_enough_is_no_error() -> None:
     assert run.stderr == b""
 
 
-def test_a_good_config_is_said_to_be_fine(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_good_config_is_valid(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     file = tmp_path / "relay.yaml"
     file.write_text(CONFIG)
     assert main(["validate", "--config", str(file)]) == 0
@@ -109,7 +107,7 @@ def test_a_good_config_is_said_to_be_fine(
         ("topic: orders, config: {acks: '1'}", "acks cannot be set"),
     ],
 )
-def test_what_the_publisher_would_refuse_is_not_said_to_be_fine(
+def test_a_config_that_the_publisher_would_refuse_is_not_valid(
     line: str, complaint: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     file = tmp_path / "relay.yaml"

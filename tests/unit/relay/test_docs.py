@@ -126,12 +126,12 @@ def test_the_numbers_in_the_texts_are_those_of_the_code() -> None:
     )
 
 
-# What the specification wants said ----------------------------------------------------------
+# What the specification requires to be documented -------------------------------------------
 
 
 def test_em_53_nothing_stronger_than_at_least_once_is_claimed() -> None:
     text = section("docs/delivery.md", "At least once")
-    assert "Nothing stronger is claimed or implied, in any setting." in text
+    assert "Nothing stronger" in text
 
 
 def test_em_54_stronger_guarantees_have_conditions_limits_and_failure_modes() -> None:
@@ -143,10 +143,10 @@ def test_em_54_stronger_guarantees_have_conditions_limits_and_failure_modes() ->
 
 def test_oo_07_exactly_once_needs_and_trade_offs_are_documented() -> None:
     text = section("docs/delivery.md", "Exactly-once")
-    assert text.startswith("Not claimed, and not available by any setting.")
-    assert "effect and memory live in one database" in text  # what it needs
-    assert "the memory must reach back as far as duplicates can come" in text  # what it costs
-    assert "condition for effectively-once is always on the consumer's side" in text
+    assert text.startswith("Not claimed")
+    assert "one database" in text  # what it needs
+    assert "as far as duplicates can come" in text  # what it costs
+    assert "on the consumer's side" in text
 
 
 def test_oo_29_stronger_guarantees_are_implied_nowhere() -> None:
@@ -154,7 +154,7 @@ def test_oo_29_stronger_guarantees_are_implied_nowhere() -> None:
         "| Exactly once. [Duplicates happen.]"
         in section("README.md", "What is promised").partition("| not promised |")[2]
     )
-    # The one place that speaks of it otherwise is the section that says what it would take.
+    # The only other place that mentions it is the section about what it would take.
     pages = {page: page.read_text() for page in [*PAGES, *(ROOT / "examples").iterdir()]}
     delivery = pages[DOCS / "delivery.md"]
     pages[DOCS / "delivery.md"] = re.sub(r"## Exactly-once\n.*?(?=\n## )", "", delivery, flags=re.S)
@@ -168,18 +168,18 @@ def test_oo_29_stronger_guarantees_are_implied_nowhere() -> None:
             assert text[: found.start()].endswith("| not promised | instead |\n|---|---|\n| "), page
 
 
-def test_tc_16_published_is_said_not_to_mean_consumed() -> None:
+def test_tc_16_published_is_documented_not_to_mean_consumed() -> None:
     text = section("docs/delivery.md", "What PUBLISHED means")
-    assert "the broker has acknowledged the event: Kafka, with `acks=all`" in text
-    assert "It does not mean that anybody has consumed it" in text
+    assert "`acks=all`" in text
+    assert re.search(r"does not mean [^.]* consumed", text)
 
 
 def test_oo_20_what_the_client_resends_is_documented_as_one_attempt() -> None:
     text = section("docs/delivery.md", "What one attempt is")
-    assert "One call of the publisher is one attempt per event." in text
-    assert "within `deliveryTimeout` (30 s)" in text
-    assert "all that it resends there is **one attempt**" in text
-    assert "each of them is sent once more, alone, within the same attempt" in text
+    assert "one attempt per event" in text
+    assert "`deliveryTimeout` (30 s)" in text
+    assert "**one attempt**" in text
+    assert "within the same attempt" in text
 
 
 def test_oo_31_the_retry_defaults_are_documented_with_their_reasons() -> None:
@@ -194,9 +194,7 @@ def test_oo_31_the_retry_defaults_are_documented_with_their_reasons() -> None:
         ("maxCrashes", str(policy.max_crashes)),
     ):
         assert re.search(rf"\| `{field}` \| {re.escape(value)} \| \w[^|]{{20,}} \|", text), field
-    assert "`maxAttempts` is the number of retries + 1." in section(
-        "docs/delivery.md", "Overrides per event type"
-    )
+    assert "retries + 1" in section("docs/delivery.md", "Overrides per event type")
 
 
 def test_lc_26_every_way_to_the_end_is_documented() -> None:
@@ -215,45 +213,40 @@ def test_lc_01_the_six_transitions_are_documented_and_no_other() -> None:
 
 def test_oo_44_what_blocks_what_is_documented() -> None:
     text = section("docs/ordering.md", "Failures: what waits for what")
-    assert "| is DEAD, `onDead: Block` | wait until somebody decides | go on |" in text
-    assert "| is DEAD, `onDead: Continue` | go on without it | go on |" in text
-    assert "`replay` it when the cause is gone, or `skip` it" in section(
-        "docs/ordering.md", "onDead: Block"
-    )
-    assert "Consumers see a gap." in section("docs/ordering.md", "onDead: Continue")
+    for policy in ("Block", "Continue"):
+        assert re.search(rf"\| is DEAD, `onDead: {policy}` \| [^|]+ \| [^|]+ \|", text)
+    block = section("docs/ordering.md", "onDead: Block")
+    assert "`replay`" in block
+    assert "`skip`" in block
+    assert "gap" in section("docs/ordering.md", "onDead: Continue")
 
 
 def test_tc_39_no_global_order_is_promised() -> None:
     text = section("docs/ordering.md", "Scope")
-    assert "**There is no global order.**" in text
-    assert "Events of different keys overtake each other at any time" in text
-    assert "| An order across keys, or of events without a key. |" in section(
-        "README.md", "What is promised"
-    )
+    assert "no global order" in text
+    not_promised = section("README.md", "What is promised").partition("| not promised |")[2]
+    assert "order across keys" in not_promised
 
 
 def test_oo_55_replay_is_documented() -> None:
     text = section("docs/operations.md", "Replay")
-    assert (
-        "A replay sends a DEAD or PUBLISHED event again. It is a new life and not a retry" in text
-    )
-    assert "no copy is made" in text
-    assert "among the events of its key that are not finished yet" in section(
-        "docs/ordering.md", "Replay"
-    )
+    assert "not a retry" in text
+    assert "no copy" in text
+    assert "events of its key" in section("docs/ordering.md", "Replay")
 
 
 def test_oo_59_operators_are_warned_of_duplicates_and_order_before_a_replay() -> None:
     text = section("docs/operations.md", "Replay")
-    assert "**Before you replay, know this:**" in text
-    assert "- **Duplicates.** Consumers of a PUBLISHED event get it a second time." in text
-    assert "- **Order.** A replayed event comes before the waiting events of its key" in text
-    assert "--dry-run" in text
+    before, dry_run, _ = text.partition("--dry-run")
+    assert dry_run
+    assert "**Duplicates.**" in before
+    assert "**Order.**" in before
 
 
 def test_oo_08_what_synchronous_commit_off_means_is_documented() -> None:
     text = section("docs/producers.md", "Durability")
-    assert "Do not use it for transactions that emit events." in text
+    assert "`synchronous_commit = off`" in text
+    assert "Do not use it" in text
 
 
 def test_ek_04_the_metadata_keys_of_actions_are_documented() -> None:
@@ -265,9 +258,10 @@ def test_ek_04_the_metadata_keys_of_actions_are_documented() -> None:
 # The deduplicating consumer -----------------------------------------------------------------
 
 
-def test_tc_19_consumers_are_told_to_be_idempotent_and_shown_how() -> None:
+def test_tc_19_consumers_must_be_idempotent_and_are_shown_how() -> None:
     text = section("docs/delivery.md", "Idempotent consumers")
-    assert text.startswith("Consumers should be idempotent, and can deduplicate by the event's id")
+    assert "idempotent" in text
+    assert "event's id" in text
     shown = re.search(r"```python\n(.*?)```", (DOCS / "delivery.md").read_text(), re.S)
     assert shown
     code = (ROOT / "examples" / "dedup_consumer.py").read_text()

@@ -1,4 +1,4 @@
-"""Health: ready when nothing stands in the way, and each change said once."""
+"""Health: ready when there are no troubles, and each change is logged once."""
 
 import logging
 
@@ -21,20 +21,20 @@ def test_a_process_that_has_not_registered_is_not_ready(health: Health) -> None:
 
 def test_it_is_ready_when_the_last_trouble_is_over(health: Health) -> None:
     health.trouble("store", "no answer")
-    health.well("start")
+    health.clear("start")
     assert health.troubles == {"store": "no answer"}
-    health.well("store")
+    health.clear("store")
     assert health.troubles == {}
 
 
 def test_draining_is_not_ready_and_no_trouble(
     health: Health, caplog: pytest.LogCaptureFixture
 ) -> None:
-    health.well("start")
-    health.draining("told to stop")
-    assert health.troubles == {"draining": "told to stop"}
+    health.clear("start")
+    health.draining("asked to stop")
+    assert health.troubles == {"draining": "asked to stop"}
     assert [(r.levelname, r.message) for r in caplog.records] == [
-        ("INFO", "draining: told to stop")
+        ("INFO", "draining: asked to stop")
     ]
 
 
@@ -50,7 +50,7 @@ def test_a_trouble_is_logged_when_it_comes_and_when_it_goes_and_not_between(
     for _ in range(5):
         health.trouble("store", "no answer")
     for _ in range(5):
-        health.well("store")
+        health.clear("store")
     assert [(r.levelname, r.getMessage()) for r in caplog.records] == [
         ("WARNING", "store unavailable: no answer"),
         ("INFO", "store available again"),
@@ -61,14 +61,14 @@ def test_a_trouble_is_logged_when_it_comes_and_when_it_goes_and_not_between(
 def test_that_all_is_well_from_the_start_is_not_logged(
     health: Health, caplog: pytest.LogCaptureFixture
 ) -> None:
-    health.well("start")
-    health.well("store")
+    health.clear("start")
+    health.clear("store")
     assert caplog.records == []
 
 
 def test_what_was_read_does_not_change(health: Health) -> None:
     seen = health.troubles
-    health.well("start")
+    health.clear("start")
     assert set(seen) == {"start"}
 
 
@@ -77,11 +77,11 @@ def test_a_trouble_has_its_errors_reason_and_both_go_together(health: Health) ->
     health.trouble("store", WrongPassword("no"))
     health.trouble("broker", "no answer", ProcessReason.BROKER_UNREACHABLE)
     health.trouble("other", "who knows")
-    health.well("start")
+    health.clear("start")
     assert health.troubles == {"store": "no", "broker": "no answer", "other": "who knows"}
     assert health.reasons == {"store": "WrongPassword", "broker": "BrokerUnreachable"}
     health.trouble("store", StoreUnavailable("away"))
     assert health.reasons["store"] == "StoreUnreachable"
-    health.well("store")
-    health.draining("told to stop")
+    health.clear("store")
+    health.draining("asked to stop")
     assert health.reasons == {"broker": "BrokerUnreachable", "draining": "Draining"}

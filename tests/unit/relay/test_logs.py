@@ -1,4 +1,4 @@
-"""Logs: one line for whatever matters, with its fields, and nothing that must not be read."""
+"""Logs: one line per occurrence, with its fields, and without anything secret."""
 
 import json
 import logging
@@ -55,7 +55,7 @@ def failure(text: str) -> Exception:
 # Lines --------------------------------------------------------------------------------------
 
 
-def test_a_line_says_when_how_grave_and_who() -> None:
+def test_a_line_has_time_level_and_logger() -> None:
     assert as_json(record("%d events failed", 3)) == {
         "time": "2026-01-01T12:30:15.250+00:00",
         "level": "warning",
@@ -85,7 +85,7 @@ def test_an_exception_is_in_the_same_line() -> None:
     assert message.endswith("RuntimeError: why")
 
 
-def test_text_is_for_people_and_says_the_same() -> None:
+def test_text_is_for_people_and_contains_the_same() -> None:
     text = TextFormatter().format(record("3 events failed", event="retry"))
     assert text == "2026-01-01T12:30:15.250+00:00 WARNING 3 events failed event=retry"
 
@@ -154,7 +154,7 @@ def test_the_process_logs_json_to_standard_error(
     assert json.loads(line)["event"] == "test"
 
 
-def test_set_up_twice_each_line_is_still_said_once(
+def test_set_up_twice_each_line_is_still_logged_once(
     root: logging.Logger, capsys: pytest.CaptureFixture[str]
 ) -> None:
     logs.set_up(Log())
@@ -165,7 +165,7 @@ def test_set_up_twice_each_line_is_still_said_once(
     ]
 
 
-# What the worker says -----------------------------------------------------------------------
+# What the worker logs -----------------------------------------------------------------------
 
 
 def claim(**fields: Any) -> Claim:

@@ -90,7 +90,7 @@ def test_oo_62_success_failure_retries_states_and_latency_each_have_a_family() -
     assert wanted.items() <= families.items()
 
 
-def test_every_family_says_what_it_counts_and_is_named_as_ours() -> None:
+def test_every_family_is_described_and_named_as_ours() -> None:
     for family in made(RelayMetrics().registry):
         assert family.documentation
         assert re.fullmatch(r"outbox_[a-z_]+", family.name)

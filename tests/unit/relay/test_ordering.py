@@ -168,7 +168,7 @@ def test_of_each_key_only_the_first_failure_is_one() -> None:
 
 
 class Sender:
-    """The worker's own way of sending a batch, to a broker that answers as told."""
+    """The worker's own way of sending a batch, to a broker with scripted answers."""
 
     def __init__(self, answer: Callable[[Claim], Outcome]) -> None:
         self.broker = Broker()
@@ -209,7 +209,7 @@ def test_oo_39_nothing_of_a_key_is_sent_after_a_call_in_which_something_of_it_fa
         assert c.seq in sent or c.ordering_key in failed
 
 
-def test_once_told_to_stop_the_first_wave_is_the_last() -> None:
+def test_after_a_request_to_stop_the_first_wave_is_the_last() -> None:
     sender = Sender(lambda _: ACKED)
     sender.broker.before = lambda _: sender.context.stopping.set()
     outcomes = sender.send(batch_of("a", "a", "b", "a", None))

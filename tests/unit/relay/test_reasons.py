@@ -1,4 +1,4 @@
-"""Reasons and last words: what machines are told about a failure, and where they find it."""
+"""Reasons and termination messages: how a failure is reported to machines."""
 
 import json
 from collections.abc import Iterator
@@ -10,8 +10,8 @@ from outbox_core import errors
 from outbox_core.contract.reasons import (
     LONGEST_MESSAGE_CHARS,
     REASON_OF,
-    LastWords,
     ProcessReason,
+    TerminationMessage,
     reason_of,
 )
 from outbox_core.errors import OutboxError, SchemaTooNew, SettingsError, WrongPassword
@@ -45,41 +45,45 @@ def test_an_error_without_a_reason_has_that_of_the_one_above_it() -> None:
     )
 
 
-# What is said -------------------------------------------------------------------------------
+# What it contains ---------------------------------------------------------------------------
 
 
-def test_last_words_are_one_line_however_many_the_error_has() -> None:
-    words = LastWords.about(SettingsError("relay.yaml:\n  lease: too short\n  name: missing"))
+def test_a_termination_message_is_one_line_however_many_the_error_has() -> None:
+    words = TerminationMessage.about(
+        SettingsError("relay.yaml:\n  lease: too short\n  name: missing")
+    )
     assert words.message == "relay.yaml:; lease: too short; name: missing"
     assert words.reason == "SettingsInvalid"
 
 
-def test_last_words_fit_where_kubernetes_keeps_them_and_are_still_json() -> None:
-    line = LastWords.about(SettingsError("ü" * 100_000)).model_dump_json()
+def test_a_long_termination_message_fits_and_is_still_json() -> None:
+    line = TerminationMessage.about(SettingsError("ü" * 100_000)).model_dump_json()
     assert len(line.encode()) < KUBERNETES_KEEPS
     assert json.loads(line)["message"].endswith("…")
     assert len(json.loads(line)["message"]) == LONGEST_MESSAGE_CHARS
 
 
-def test_last_words_have_no_secrets() -> None:
+def test_a_termination_message_has_no_secrets() -> None:
     text = "no way to postgresql://relay:hunter2@db/shop, password=hunter2"
-    assert "hunter2" not in LastWords.about(SettingsError(text)).message
+    assert "hunter2" not in TerminationMessage.about(SettingsError(text)).message
 
 
-def test_last_words_can_be_read_also_those_of_a_newer_version() -> None:
-    said = LastWords.about(SchemaTooNew("use a newer one"))
-    assert LastWords.read(said.model_dump_json()) == said
-    newer = LastWords.read('{"reason": "MoonInTheWay", "message": "wait", "until": "morning"}')
+def test_a_termination_message_of_a_newer_version_can_be_read() -> None:
+    said = TerminationMessage.about(SchemaTooNew("use a newer one"))
+    assert TerminationMessage.read(said.model_dump_json()) == said
+    newer = TerminationMessage.read(
+        '{"reason": "MoonInTheWay", "message": "wait", "until": "morning"}'
+    )
     assert newer is not None
     assert newer.reason == "MoonInTheWay"
 
 
 @pytest.mark.parametrize("text", ["", "Killed", "[]", '{"reason": "x"}', "exec: no such file\n"])
-def test_what_others_said_is_not_taken_for_last_words(text: str) -> None:
-    assert LastWords.read(text) is None
+def test_what_other_programs_write_is_not_taken_for_a_termination_message(text: str) -> None:
+    assert TerminationMessage.read(text) is None
 
 
-# Where it is said ---------------------------------------------------------------------------
+# Where it is written ------------------------------------------------------------------------
 
 
 @pytest.fixture
@@ -92,10 +96,10 @@ def termination_log(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return log
 
 
-def test_a_process_that_fails_says_why(termination_log: Path, tmp_path: Path) -> None:
-    termination_log.write_text("what somebody said before, and longer than what comes now" * 50)
+def test_a_process_that_fails_reports_why(termination_log: Path, tmp_path: Path) -> None:
+    termination_log.write_text("an earlier message, longer than the one that comes now" * 50)
     assert main(["run", "--config", str(tmp_path / "missing.yaml")]) == 1
-    words = LastWords.read(termination_log.read_text())
+    words = TerminationMessage.read(termination_log.read_text())
     assert words is not None
     assert (words.reason, "No such file" in words.message) == ("SettingsInvalid", True)
     assert termination_log.read_text().count("\n") == 1
@@ -103,12 +107,12 @@ def test_a_process_that_fails_says_why(termination_log: Path, tmp_path: Path) ->
 
 def test_a_wrong_command_line_is_a_wrong_setting(termination_log: Path) -> None:
     assert main(["migrate"]) == 2
-    words = LastWords.read(termination_log.read_text())
+    words = TerminationMessage.read(termination_log.read_text())
     assert words is not None
-    assert (words.reason, "which database?" in words.message) == ("SettingsInvalid", True)
+    assert (words.reason, "--dsn" in words.message) == ("SettingsInvalid", True)
 
 
-def test_a_defect_is_told_too_and_still_has_its_stack_trace(
+def test_a_defect_is_reported_too_and_still_has_its_stack_trace(
     termination_log: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def command(**_: object) -> None:
@@ -117,14 +121,14 @@ def test_a_defect_is_told_too_and_still_has_its_stack_trace(
     monkeypatch.setattr(serve.reap, "callback", command)
     with pytest.raises(ZeroDivisionError):
         main(["reap", "--config", "x"])
-    words = LastWords.read(termination_log.read_text())
+    words = TerminationMessage.read(termination_log.read_text())
     assert words is not None
     assert words.reason == "Defect"
     assert "ZeroDivisionError" in words.message
     assert "hunter2" not in words.message
 
 
-def test_what_is_run_beside_a_containers_process_does_not_speak_for_it(
+def test_a_command_beside_a_containers_main_process_writes_no_termination_message(
     termination_log: Path, tmp_path: Path
 ) -> None:
     assert main(["validate", "--config", str(tmp_path / "missing.yaml")]) == 1
@@ -133,7 +137,7 @@ def test_what_is_run_beside_a_containers_process_does_not_speak_for_it(
     assert termination_log.read_text() == ""
 
 
-def test_where_there_is_no_such_file_none_is_made(
+def test_a_missing_termination_log_is_not_created(
     termination_log: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     termination_log.unlink()

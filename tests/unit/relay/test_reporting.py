@@ -93,7 +93,7 @@ def test_a_paused_process_has_no_workers_to_be_busy() -> None:
 
 def test_troubles_have_reasons() -> None:
     process = Process()
-    process.context.health.well("start")
+    process.context.health.clear("start")
     report = process.report()
     assert report.backlog is None
     assert report.reasons == {"status": "StoreUnreachable"}

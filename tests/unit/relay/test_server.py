@@ -84,7 +84,7 @@ def process(shared: Process) -> Process:
     shared.report = REPORT
     shared.when_asked = lambda: None
     for trouble in shared.health.troubles:
-        shared.health.well(trouble)
+        shared.health.clear(trouble)
     return shared
 
 
@@ -99,7 +99,7 @@ def wait_for(event: threading.Event) -> None:
 
 
 def lost(process: Process) -> None:
-    """For longer than a minute, it says."""
+    """For longer than a minute, as it reports."""
     process.now -= 100
     process.health.trouble("store", StoreUnavailable("the connection is closed"))
     process.now += 100
@@ -138,7 +138,7 @@ def test_it_is_ready_when_nothing_stands_in_the_way(process: Process) -> None:
     assert process.get("/readyz") == (200, "text/plain", "ready\n")
 
 
-def test_what_stands_in_the_way_is_said(process: Process) -> None:
+def test_readiness_shows_the_troubles(process: Process) -> None:
     process.health.trouble("store", "no answer")
     process.health.trouble("broker", "not allowed")
     status, _, body = process.get("/readyz")
@@ -164,7 +164,7 @@ def test_a_report_of_a_newer_version_can_be_read(process: Process) -> None:
     assert Report.model_validate(shown) == REPORT
 
 
-def test_without_a_store_the_status_says_so(process: Process) -> None:
+def test_without_a_store_the_status_shows_it(process: Process) -> None:
     process.report = REPORT.model_copy(update={"backlog": None, "ready": False})
     assert json.loads(process.get("/status")[2])["backlog"] is None
     assert process.get("/metrics")[0] == 200
@@ -173,7 +173,7 @@ def test_without_a_store_the_status_says_so(process: Process) -> None:
 def test_a_report_that_failed_once_does_not_keep_it_from_being_ready(process: Process) -> None:
     process.health.trouble("status", "no answer")
     assert process.get("/readyz")[0] == 503
-    process.when_asked = lambda: process.health.well("status")
+    process.when_asked = lambda: process.health.clear("status")
     assert process.get("/readyz")[0] == 200
 
 
@@ -230,13 +230,13 @@ def test_a_defect_is_logged_and_not_shown(
     assert process.get("/status")[0] == 200
 
 
-def test_a_port_that_is_taken_is_told_with_the_cure(process: Process) -> None:
+def test_a_port_that_is_taken_is_reported_with_the_cure(process: Process) -> None:
     settings = Http(host="127.0.0.1", port=process.port)
-    with pytest.raises(SettingsError, match=r"in use.*choose another http\.port, or 0"):
+    with pytest.raises(SettingsError, match=r"in use.*http\.port"):
         Server(settings, process.health, process.metrics, process.reported)
 
 
-def test_whoever_does_not_wait_for_the_answer_is_no_defect(
+def test_a_client_that_does_not_wait_for_the_answer_is_not_a_defect(
     process: Process, caplog: pytest.LogCaptureFixture
 ) -> None:
     def hung_up() -> None:

@@ -129,7 +129,7 @@ def test_it_moves_up_when_the_last_transaction_below_the_mark_has_ended(world: W
 def test_a_transaction_that_began_after_the_mark_does_not_hold_it(world: World) -> None:
     for _ in range(3):
         world.emit()
-    world.look()  # marked: whoever drew up to 3 has ended
+    world.look()  # marked: every transaction that drew up to 3 has ended
     world.begin()
     world.emit()
     world.now += TICK
@@ -218,7 +218,7 @@ def test_sweeps_take_at_most_their_share_of_the_time(world: World, took: float) 
         world.look(took=took if is_sweep else 0.0)
         world.now += max(took, 0.01)
         if is_sweep and sweeps == 0:
-            start = world.now  # the first one tells how long they take
+            start = world.now  # the first one shows how long they take
         sweeping += took if is_sweep and sweeps else 0.0
         sweeps += is_sweep
     assert sweeping / (world.now - start) <= SWEEP_SHARE * 1.01
@@ -292,7 +292,7 @@ def test_em_18_the_later_event_of_a_key_is_not_found_before_the_earlier_one(worl
 
 
 def test_nothing_is_known_of_another_server() -> None:
-    """After a failover the same seqs are given out again; behind a pooler nobody says so."""
+    """After a failover the same seqs are handed out again; behind a pooler this goes unnoticed."""
     world = World()
     for _ in range(5):
         world.emit()

@@ -10,7 +10,7 @@ import pytest
 from fixtures.gitops import argocd_health, is_awaited, kstatus
 from fixtures.made_resources import relay_body
 from fixtures.made_seen import NOW, deployment, leaving, pod, report, seen
-from outbox_core.contract.reasons import LastWords
+from outbox_core.contract.reasons import TerminationMessage
 from outbox_operator.relay.seen import RelaySeen
 from outbox_operator.relay.spec.resource import OutboxRelay, RelayStatus
 from outbox_operator.relay.status import decide_invalid, decide_status
@@ -128,7 +128,12 @@ PASSING = [
         pod(
             ready=False,
             stopped=(
-                Stopped("migrate", 1, LastWords(reason="StoreUnreachable", message="no"), "Error"),
+                Stopped(
+                    "migrate",
+                    1,
+                    TerminationMessage(reason="StoreUnreachable", message="no"),
+                    "Error",
+                ),
             ),
         ),
         "StoreUnreachable",

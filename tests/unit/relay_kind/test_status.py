@@ -7,7 +7,7 @@ import pytest
 
 from fixtures.made_resources import KAFKA, outbox_relay
 from fixtures.made_seen import NOW, deployment, pod, report, retiring, seen
-from outbox_core.contract.reasons import LastWords
+from outbox_core.contract.reasons import TerminationMessage
 from outbox_core.contract.report import TopError
 from outbox_operator.relay.decide.checks import SET_UP_TIME, WELL_AFTER
 from outbox_operator.relay.seen import RelaySeen
@@ -22,7 +22,9 @@ from outbox_operator.relay.status import (
 from outbox_operator.shared.conditions import Condition
 from outbox_operator.shared.seen import Pod, Refusal, Secret, Stopped, Waiting
 
-WORDS = LastWords(reason="WrongPassword", message="the password is not accepted; correct it")
+WORDS = TerminationMessage(
+    reason="WrongPassword", message="the password is not accepted; correct it"
+)
 NO_TOPIC = TopError(error_class="event", code="_UNKNOWN_TOPIC", text="no such topic", count=3)
 
 
@@ -409,7 +411,7 @@ def test_a_pod_that_crashes_again_and_again_does_not_flap() -> None:
 
 
 def test_what_a_pod_said_of_its_surroundings_is_over_when_it_is_ready() -> None:
-    defect = LastWords(reason="Defect", message="a fault")
+    defect = TerminationMessage(reason="Defect", message="a fault")
     over, again = (
         pod(report=report(), stopped=(Stopped("relay", 1, words, "Error", NOW),))
         for words in (WORDS, defect)
@@ -434,7 +436,7 @@ def test_a_pinned_relay_that_does_not_know_a_setting_says_what_to_do(
     pod_settings: dict[str, Any], hint: str | None
 ) -> None:
     text = "/etc/outbox/config/relay.yaml:; invention: Extra inputs are not permitted"
-    words = LastWords(reason="SettingsInvalid", message=text)
+    words = TerminationMessage(reason="SettingsInvalid", message=text)
     relay = outbox_relay(pod=pod_settings)
     around = seen(pod(ready=False, stopped=(Stopped("relay", 1, words, "Error"),)))
     found = {c.type: c for c in decide_status(relay, around, 1, None, NOW).conditions}["Degraded"]
@@ -444,7 +446,7 @@ def test_a_pinned_relay_that_does_not_know_a_setting_says_what_to_do(
 
 
 def test_a_reason_that_is_no_word_does_not_stop_the_report() -> None:
-    words = LastWords(reason="bad config", message="what another program says")
+    words = TerminationMessage(reason="bad config", message="what another program says")
     assert degraded(pod(ready=False, stopped=(Stopped("relay", 1, words, "Error"),))) == (
         "Unrecognised"
     )

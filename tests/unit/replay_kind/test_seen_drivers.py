@@ -27,7 +27,7 @@ def test_a_running_driver_has_its_report() -> None:
 
 def test_last_words_are_read_of_one_that_ended_well_too() -> None:
     words = report("Succeeded", matched=3, replayed=3)
-    ended = {"exitCode": 0, "reason": "Completed", "message": words.last_words()}
+    ended = {"exitCode": 0, "reason": "Completed", "message": words.termination_message()}
     found = Driver.of(body({"terminated": ended}, phase="Succeeded"), None)
     assert found.ended == Ended(0, "Completed", words)
     assert not found.running

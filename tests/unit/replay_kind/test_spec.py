@@ -60,7 +60,7 @@ def test_a_backfill_takes_what_has_no_state() -> None:
         ),
         (
             {"select": {"created": {"after": "2026-06-01T00:00:00"}}},
-            "spec.select.created.after: '2026-06-01T00:00:00' is not a time with its zone",
+            "spec.select.created.after: '2026-06-01T00:00:00' is not a time",
         ),
         ({"select": {"eventIds": ["1"]}}, "spec.select.eventIds.0: String should match pattern"),
         ({"action": "Backfill", "select": {"states": ["DEAD"]}}, "spec: Backfill takes events"),

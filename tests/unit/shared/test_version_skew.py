@@ -9,7 +9,7 @@ from pydantic import BaseModel, ValidationError, create_model
 
 from fixtures.corpus import CORPUS, KINDS, Case
 from fixtures.made_resources import KAFKA, outbox_relay, outbox_replay, relay_body
-from outbox_core.contract.reasons import LastWords
+from outbox_core.contract.reasons import TerminationMessage
 from outbox_core.contract.replay import Preview, ReplayReport, ReplaySettings, TypeCount
 from outbox_core.contract.report import (
     Backlog,
@@ -180,7 +180,7 @@ WORDS = {"reason": "SomethingNew", "message": "no"}
 
 
 @pytest.mark.parametrize(
-    ("kind", "told"), [(Report, REPORT), (ReplayReport, REPLAYING), (LastWords, WORDS)]
+    ("kind", "told"), [(Report, REPORT), (ReplayReport, REPLAYING), (TerminationMessage, WORDS)]
 )
 def test_what_a_newer_version_tells_besides_is_passed_over(
     kind: type[BaseModel], told: dict[str, Any]
@@ -205,7 +205,7 @@ OLDEST: dict[type[BaseModel], set[str]] = {
     ReplayReport: {"version", "id", "stage", "observed_at"},
     Preview: set(),
     TypeCount: {"event_type", "count"},
-    LastWords: {"reason", "message"},
+    TerminationMessage: {"reason", "message"},
 }  # fmt: skip
 """What every version tells. More must never be asked for: an older one does not tell it."""
 

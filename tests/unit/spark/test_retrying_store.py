@@ -1,4 +1,4 @@
-"""Asking a store that is away again, and not for ever."""
+"""Retries while a store is unavailable, and when they end."""
 
 from collections.abc import Callable
 from itertools import count
@@ -54,12 +54,12 @@ def opened(monkeypatch: pytest.MonkeyPatch) -> list[Opened]:
 
 
 def retrying(
-    clock: Clock, told: list[str] | None = None, answers: list[int] | None = None
+    clock: Clock, troubles: list[str] | None = None, answers: list[int] | None = None
 ) -> RetryingStore:
     return RetryingStore(
         StoreSettings(),
         "test",
-        on_trouble=lambda error: (told if told is not None else []).append(str(error)),
+        on_trouble=lambda error: (troubles if troubles is not None else []).append(str(error)),
         on_answer=lambda: (answers if answers is not None else []).append(1),
         clock=lambda: clock.now,
         wait=clock.wait,
@@ -90,11 +90,11 @@ def test_an_answer_is_handed_on_and_the_connection_kept(clock: Clock, opened: li
 def test_a_store_that_is_away_is_asked_again_over_a_new_connection_after_growing_pauses(
     clock: Clock, opened: list[Opened]
 ) -> None:
-    told: list[str] = []
+    troubles: list[str] = []
     question = away(3, StoreUnavailable("no answer"))
-    assert retrying(clock, told).ask(question) == 42
+    assert retrying(clock, troubles).ask(question) == 42
     assert clock.waits == [0.2, 0.4, 0.8]
-    assert told == ["no answer"] * 3
+    assert troubles == ["no answer"] * 3
     assert [conn.closed for conn in opened] == [True, True, True, False]
 
 

@@ -22,13 +22,13 @@ def test_a_signal_is_heard_once_we_listen() -> None:
     stopping.listen()
     with pytest.raises(stopping.StopRequested):
         os.kill(os.getpid(), signal.SIGTERM)
-    os.kill(os.getpid(), signal.SIGTERM)  # a second one does not cut the last words off
+    os.kill(os.getpid(), signal.SIGTERM)  # a second one does not cut off the termination message
 
 
 def test_one_that_came_before_is_heard_when_we_begin_to_listen(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    note = tmp_path / "told"
+    note = tmp_path / "stop-requested"
     monkeypatch.setenv(stopping.STOP_FILE_VARIABLE, str(note))
     stopping.listen()
     note.touch()
@@ -38,6 +38,6 @@ def test_one_that_came_before_is_heard_when_we_begin_to_listen(
         stopping.listen()
 
 
-def test_where_nobody_notes_it_nothing_was_said(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_a_stop_file_no_stop_was_requested(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv(stopping.STOP_FILE_VARIABLE, raising=False)
     stopping.raise_if_requested()

@@ -1,5 +1,5 @@
--- Arrival: an event is checked, waits for its turn within its key, and gets its seq. By the trigger
--- event_arrives, in the producer's transaction. Who receives it: fan_out.sql.
+-- Arrival: checks an event, waits for earlier transactions of its key, and draws its seq. Called by the
+-- trigger event_arrives, in the producer's transaction. fan_out.sql decides which relays get it.
 
 CREATE OR REPLACE FUNCTION outbox.is_headers(headers jsonb) RETURNS boolean
     LANGUAGE sql IMMUTABLE STRICT PARALLEL SAFE AS $$
@@ -15,8 +15,8 @@ CREATE OR REPLACE FUNCTION outbox.is_headers(headers jsonb) RETURNS boolean
                         ELSE true END)
         ELSE false END $$;
 
--- In the trigger and not in CHECKs, because PostgreSQL parses every CHECK again for every INSERT
--- statement: that cost a producer more than storing the row.
+-- The rules are in the trigger and not in CHECKs, because PostgreSQL parses every CHECK again for every
+-- INSERT statement: that cost a producer more than storing the row.
 CREATE OR REPLACE FUNCTION outbox.event_is_refused(rule text, hint text) RETURNS void LANGUAGE plpgsql AS $$
 BEGIN
     RAISE EXCEPTION 'outbox: %', rule USING ERRCODE = 'check_violation', HINT = hint;
@@ -24,7 +24,7 @@ END $$;
 
 CREATE OR REPLACE FUNCTION outbox.slot_is_missing(key text) RETURNS void LANGUAGE plpgsql AS $$
 BEGIN
-    RAISE EXCEPTION 'outbox: outbox.slot has no row %: events of a key could not be kept apart',
+    RAISE EXCEPTION 'outbox: outbox.slot has no row %: the order within its keys would be lost',
         outbox.slot_of(key) USING ERRCODE = 'restrict_violation',
         HINT = 'As the schema''s owner: INSERT INTO outbox.slot SELECT generate_series(0, 65535) '
                'ON CONFLICT DO NOTHING;';
@@ -38,7 +38,7 @@ BEGIN
             'event_type is empty, or has blanks around it', 'A stable name such as order.created.v2.');
     ELSIF position('://' IN NEW.event_type) > 0 THEN
         RAISE WARNING 'outbox: event_type "%" looks like an address', NEW.event_type
-            USING HINT = 'Name what happened; where it goes is the relay''s topic template.';
+            USING HINT = 'Name what happened; the relay''s topic template decides where it goes.';
     END IF;
     IF NEW.headers IS NOT NULL AND NOT outbox.is_headers(NEW.headers) THEN
         PERFORM outbox.event_is_refused(
@@ -51,18 +51,18 @@ BEGIN
     IF NEW.occurred_at IS NOT NULL AND NOT outbox.in_calendar(NEW.occurred_at) THEN
         PERFORM outbox.event_is_refused(
             'occurred_at is not within the years 1 to 9999',
-            'No consumer could read it; leave it out where the time is not known.');
+            'No consumer could read it; leave it out if the time is not known.');
     END IF;
     IF NEW.available_at IS NOT NULL AND NOT outbox.is_schedule(NEW.available_at) THEN
         PERFORM outbox.event_is_refused(
             'available_at is neither within the years 1 to 9999 nor infinity',
-            'Leave it out for at once; infinity waits until somebody decides.');
+            'Leave it out to publish at once; infinity waits until a person decides.');
     END IF;
     IF NEW.max_attempts < 1 THEN
-        PERFORM outbox.event_is_refused('max_attempts is less than 1', 'Leave it out for the relay''s.');
+        PERFORM outbox.event_is_refused('max_attempts is less than 1', 'Leave it out to use the relay''s.');
     END IF;
     IF NEW.idempotency_key IS NOT NULL THEN
-        -- Twins queue up here, so that the second finds the first and is left out in silence.
+        -- Duplicates queue up here, so that the second finds the first and is silently left out.
         PERFORM 1 FROM outbox.slot
           WHERE id = outbox.slot_of(coalesce(NEW.tenant_id, '') || E'\x1f' || NEW.idempotency_key)
             FOR NO KEY UPDATE;
@@ -100,11 +100,11 @@ BEGIN
     END IF;
     IF NEW.ordering_key IS NOT NULL THEN
         PERFORM 1 FROM outbox.slot WHERE id = outbox.slot_of(NEW.ordering_key) FOR NO KEY UPDATE;
-        IF NOT FOUND THEN  -- nobody would wait for anybody, and order would be lost in silence
+        IF NOT FOUND THEN  -- producers would not wait for each other: order would be silently lost
             PERFORM outbox.slot_is_missing(NEW.ordering_key);
         END IF;
     ELSE
-        -- The relays' watermark counts on it: a transaction has its id before it draws a seq.
+        -- The relays' watermark relies on it: a transaction has its id before it draws a seq.
         PERFORM pg_current_xact_id();
     END IF;
     NEW.seq := nextval('outbox.event_seq');  -- drawn under the lock: commit order within the key

@@ -1,10 +1,9 @@
 -- What a relay that does not order claims next. Called by outbox.claim.
 
--- Choose without order; with `suspects`, those first that were in flight when a relay died. Rows that
--- another relay is claiming are skipped, not waited for. What returns to the line does so with
--- hold = TIME: so every row that is in line has a seq above `floor`, the caller's watermark, and a
--- long transaction elsewhere does not slow the scan down. What is chosen is locked until the claim has
--- it.
+-- Choose without order; with `suspects`, first those that were in flight when a relay died. Rows that
+-- another process is claiming are skipped, not waited for. Retries and replays come back with hold = TIME:
+-- so every row that is in line has a seq above `floor`, the caller's watermark, and a long transaction
+-- elsewhere does not slow down the scan. The chosen rows are locked until they are claimed.
 CREATE OR REPLACE FUNCTION outbox.choose(
     relay integer, row_limit integer, floor bigint, suspects boolean,
     OUT chosen bigint[], OUT line_from bigint
@@ -20,7 +19,7 @@ BEGIN
     IF suspects AND EXISTS (SELECT 1 FROM outbox.delivery d
                              WHERE d.relay_id = relay AND d.state = 'PENDING' AND d.lane = -1
                                AND d.hold = 'SUSPECT' AND d.available_at <= now()) THEN
-        -- In small groups; those that were in one when it died come one at a time.
+        -- In small groups; those that were in such a group when its relay died come one at a time.
         SELECT array_agg(s.seq) INTO due FROM (
             SELECT c.seq, c.crashes, row_number() OVER () AS n,
                    first_value(c.crashes) OVER () AS first,

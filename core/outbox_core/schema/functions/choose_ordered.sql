@@ -1,5 +1,5 @@
--- What a relay that orders claims next, in steps. Called by outbox.claim, which calls choose_ordered; the
--- steps are called by choose_ordered alone, and so are planned as it is (../planner.sql).
+-- What a relay that orders claims next, in steps. outbox.claim calls choose_ordered; only choose_ordered
+-- calls the steps, so they use its planner settings (../planner.sql).
 
 -- Is anything in line in these lanes?
 CREATE OR REPLACE FUNCTION outbox.has_line(relay integer, lanes smallint[], floor bigint)
@@ -18,21 +18,21 @@ CREATE OR REPLACE FUNCTION outbox.has_due(relay integer, lanes smallint[], hold 
 BEGIN
     RETURN EXISTS (SELECT 1 FROM outbox.delivery d
                     WHERE d.relay_id = relay AND d.state = 'PENDING' AND d.hold = has_due.hold
-                      AND d.hold IN ('TIME', 'SUSPECT')  -- as the index has it
+                      AND d.hold IN ('TIME', 'SUSPECT')  -- the condition of the index
                       AND d.available_at <= now() AND d.lane = ANY (lanes));
 END $$;
 
--- Choose, and find out who waits behind an earlier event of its key. One statement, hence one view of
--- the database. What it looks at, step by step:
---   ready      is due, in the order of its time; of suspects, only those
---   front      the first in line of each of their lanes
---   early      of what is ready, what belongs behind events that are still in line
---   due        of what is ready, what may be claimed now, within its share of the bytes
+-- Choose, and find out which deliveries wait behind an earlier event of their key. One statement, hence one
+-- snapshot. Its steps:
+--   ready      deliveries that are due, in the order of their time; with `suspects` only suspects
+--   front      the first delivery in line in each of their lanes
+--   early      those of `ready` that belong behind events that are still in line
+--   due        those of `ready` that may be claimed now, within their share of the bytes
 --   line       the rest of the claim, from the lines of all lanes
---   candidate  both, cut off where the claim has its bytes
---   barrier    per key, the first that waits and is not among them
+--   candidate  both, up to the bytes of a claim
+--   barrier    per key, the first waiting delivery that is not among them
 --   judged     each candidate: does it wait for a barrier?
---   ranked     each of those who wait and of those who do not, in order
+--   ranked     the candidates that wait, and those that do not, each in order
 CREATE OR REPLACE FUNCTION outbox.judge_in_order(
     relay integer, lanes smallint[], row_limit integer, lane_limit integer, floor bigint,
     suspects boolean, in_line boolean,
@@ -55,8 +55,8 @@ BEGIN
                         AND d.state = 'PENDING' AND d.hold = 'NONE' AND d.seq > floor
                       ORDER BY d.seq LIMIT 1) f
     ), early AS MATERIALIZED (
-        -- The time that its producer set for it has come, and earlier events of its key may still
-        -- be in line: it goes there too. (Not below the watermark: that is below who is first.)
+        -- The time that its producer set has come, but earlier events of its key may still be in line:
+        -- it joins the line too. (Not below the watermark: that is below the first in line.)
         SELECT r.seq FROM ready r, front f
          WHERE r.key_hash IS NOT NULL AND f.lane = r.lane AND f.seq < r.seq
     ), due AS MATERIALIZED (
@@ -73,7 +73,7 @@ BEGIN
              ORDER BY d.seq LIMIT lane_limit) l
          WHERE NOT suspects
          ORDER BY l.seq LIMIT row_limit - (SELECT count(*) FROM due)
-    ), candidate AS MATERIALIZED (  -- what is cut off is the end, in seq order: no key has a gap
+    ), candidate AS MATERIALIZED (  -- the end is cut off, in seq order: no key has a gap
         SELECT * FROM (
             SELECT c.*, sum(c.bytes) OVER (ORDER BY c.seq ROWS UNBOUNDED PRECEDING) - c.bytes AS before
               FROM (SELECT * FROM due UNION ALL SELECT * FROM line) c) b
@@ -82,8 +82,8 @@ BEGIN
         SELECT k.key_hash, w.seq
           FROM (SELECT DISTINCT c.key_hash FROM candidate c
                  WHERE c.key_hash IS NOT NULL
-                   -- checked once, and in this view of the database: an event that comes back
-                   -- meanwhile is either seen here, or its later ones were in flight before
+                   -- checked once, and in this snapshot: an event that becomes PENDING meanwhile is
+                   -- either seen here, or its later ones were in flight before
                    AND EXISTS (SELECT 1 FROM outbox.delivery o WHERE o.relay_id = relay
                                   AND o.hold <> 'NONE' AND o.key_hash IS NOT NULL)) k,
                LATERAL (SELECT h.seq FROM outbox.delivery h
@@ -95,14 +95,14 @@ BEGIN
                EXISTS (SELECT 1 FROM barrier b
                         WHERE b.key_hash = c.key_hash AND b.seq < c.seq) AS waits
           FROM candidate c
-    ), ranked AS (  -- among those that do not wait: which one it is, and how many loners are up to it
+    ), ranked AS (  -- among those that do not wait: its number, and how many loners there are up to it
         SELECT j.*, row_number() OVER (PARTITION BY j.waits ORDER BY j.seq) AS n,
                count(*) FILTER (WHERE j.crashes >= 2) OVER (PARTITION BY j.waits ORDER BY j.seq)
                    AS loners
           FROM judged j
     )
-    -- Suspects as in choose(): small groups, then one at a time; what is behind a loner may be of
-    -- its key. Those who wait do so elsewhere: here they would take the others' places for ever.
+    -- Suspects as in choose(): small groups, then one at a time; what is behind a loner may have its key.
+    -- Those that wait leave the line: here they would take the others' places permanently.
     SELECT array_agg(r.seq ORDER BY r.seq) FILTER (WHERE NOT r.waits AND (
                NOT suspects OR CASE WHEN r.n = 1 THEN true ELSE r.loners = 0 AND r.n <= 50 END)),
            array_agg(r.seq) FILTER (WHERE r.waits),
@@ -110,15 +110,15 @@ BEGIN
            (SELECT min(l.seq) FROM line l)
       INTO chosen, behind, early, line_from
       FROM ranked r
-     -- again, in the same view of the database in which the candidates were found
+     -- checked again, in the same snapshot in which the candidates were found
      WHERE NOT EXISTS (SELECT 1 FROM outbox.unmatched u
                         WHERE u.version < (SELECT r.version FROM outbox.relay r WHERE r.id = relay));
 END $$;
 
--- Choose in order: from the caller's own lanes only, in seq order, and nothing whose key has an
--- earlier event that waits. `holder` proves that the lanes are still ours: a process that takes
--- them over locks that row, so either this claim is committed before, or it finds the row gone. FOR KEY
--- SHARE, which leaves the row's lease free to be renewed meanwhile.
+-- Choose in order: only from the caller's own lanes, in seq order, and nothing whose key has an earlier
+-- event that waits. `holder` proves that the lanes are still ours: a process that takes them over locks
+-- that row, so either this claim commits before, or it does not find the row. FOR KEY SHARE, so that the
+-- row's lease can be renewed meanwhile.
 CREATE OR REPLACE FUNCTION outbox.choose_ordered(
     relay integer, holder bigint, lanes smallint[], row_limit integer, lane_limit integer,
     floor bigint, suspects boolean, OUT chosen bigint[], OUT line_from bigint
@@ -133,15 +133,15 @@ BEGIN
     IF NOT suspects AND NOT in_line AND NOT outbox.has_due(relay, lanes, 'TIME') THEN
         RETURN;  -- a claim that finds nothing writes nothing
     END IF;
-    -- An event that was inserted before we registered comes before the later ones of its key. Not so
-    -- what waits for others who registered since: we were already offered it.
+    -- An event that was inserted before we registered must come before the later ones of its key. Events
+    -- that wait only for relays that registered since do not matter: we were already offered them.
     IF EXISTS (SELECT 1 FROM outbox.unmatched u
                 WHERE u.version < (SELECT r.version FROM outbox.relay r WHERE r.id = relay)) THEN
         PERFORM outbox.route_unmatched(greatest(row_limit, 5000));
         RETURN;
     END IF;
-    -- Before anything is chosen: a person who changes a key by hand locks this row too, so that what we
-    -- choose below is in the order that they left.
+    -- Before anything is chosen: an intervention by hand locks this row too, so that what we choose below
+    -- is in the order that it left.
     PERFORM 1 FROM outbox.holder h WHERE h.token = holder AND h.expires_at > now() FOR KEY SHARE;
     IF NOT FOUND THEN
         RETURN;
@@ -149,10 +149,10 @@ BEGIN
     SELECT j.chosen, j.behind, j.early, j.line_from INTO chosen, behind, early, line_from
       FROM outbox.judge_in_order(
                relay, lanes, row_limit, lane_limit, floor, suspects, in_line) j;
-    IF behind IS NOT NULL THEN  -- out of the line, so that nobody steps over them again and again
+    IF behind IS NOT NULL THEN  -- out of the line, so that they are not scanned again and again
         UPDATE outbox.delivery d SET hold = 'KEY'
          WHERE d.relay_id = relay AND d.seq = ANY (behind) AND d.state::text = 'PENDING'
-           AND d.key_hash IS NOT NULL;  -- it was just taken out of its lane: see relane
+           AND d.key_hash IS NOT NULL;  -- otherwise it was just taken out of its lane: see relane
     END IF;
     IF early IS NOT NULL THEN
         UPDATE outbox.delivery d SET hold = 'NONE'

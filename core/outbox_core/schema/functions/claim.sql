@@ -1,32 +1,31 @@
--- The claim. This and the other functions that relays call are functions for two reasons. Their plans
--- are cached in the backend also behind a pooler that forbids prepared statements; and they carry their
--- planner settings with them, because a plan made while the table was empty must not scan it all when a
--- million rows wait.
+-- The claim. It is a function, like the others that relays call, for two reasons. The backend caches its
+-- plan, even behind a pooler that forbids prepared statements; and it has its own planner settings, because
+-- a plan made while the table was empty must not scan all of it when a million rows wait.
 
--- A claim takes at most so many bytes of payload and headers, or one event: a relay's memory is
--- bounded, whatever waits.
+-- A claim takes at most this many bytes of payload and headers, or one event: so a relay's memory is
+-- bounded.
 CREATE OR REPLACE FUNCTION outbox.bytes_per_claim() RETURNS integer
     LANGUAGE sql IMMUTABLE PARALLEL SAFE AS $$ SELECT 8 * 1024 * 1024 $$;
 
--- Of a claim's places and bytes, the part that what comes back (retries, replays) may take: the rest
--- is for the line. Otherwise one destination that takes nothing would fill every claim with its
--- retries, and nothing would be left for the others. A claim of one event has no part to reserve.
+-- The part of a claim's rows and bytes that retries and replays may take: the rest is for the line.
+-- Otherwise one destination that accepts nothing would fill every claim with its retries, and leave
+-- nothing for the others. A claim of one event cannot be divided.
 CREATE OR REPLACE FUNCTION outbox.due_share(whole integer) RETURNS integer
     LANGUAGE sql IMMUTABLE PARALLEL SAFE
     AS $$ SELECT CASE WHEN whole > 1 THEN whole - greatest(1, whole / 4) ELSE whole END $$;
 
--- The claim itself: what was chosen is ours, under the token `fence`, which the caller has drawn: so
--- it knows what may be its own also where the answer is lost. By key: what was chosen in order is not
--- locked. No other condition that an index could serve: with poor statistics the planner would walk
--- that instead. With a `holder` it is a claim in order. One function, because every function that a
--- row passes through copies it once more.
--- Who is in line is due, whatever its available_at says: that is when its producer's transaction
--- began, which may be after ours did, or the clock was set back. Left out, it would be overtaken by
--- the next of its key. `least`, so that nothing is ever claimed before its available_at.
--- `name` is the relay that we mean by `relay`: in a database that was restored the id may be another relay's.
--- `floor` holds for one server, which `server` names by its start: on any other, after a failover or
--- a restore, seqs below it may be given out again.
--- A traceparent is a line of 55 characters; anything else in that place is not carried.
+-- The claim itself: claims what was chosen under the token `fence`, which the caller has drawn: so the
+-- caller can find its claims even if the answer is lost. By key, because what choose_ordered chose is not
+-- locked. Without any other condition that an index could serve: with poor statistics the planner would
+-- scan that index instead. With a `holder` it is a claim in order. One function, because every function
+-- that a row passes through copies it once more.
+-- A delivery in line is due, whatever its available_at: that is when its producer's transaction began,
+-- which may be after ours began, or the clock was set back. If it were left out, the next event of its key
+-- would overtake it. `least`, so that nothing is ever claimed before its available_at.
+-- `name` must be the name of `relay`: in a restored database the id may be another relay's.
+-- `floor` is valid for one server, which `server` identifies by its start time: on any other, after a
+-- failover or a restore, seqs below it may be handed out again.
+-- A traceparent has 55 characters; anything much longer is not one, and is left out.
 CREATE OR REPLACE FUNCTION outbox.claim(
     relay integer, name text, owner text, fence bigint, row_limit integer, lease interval, floor bigint,
     server timestamptz, suspects boolean, durable boolean, holder bigint DEFAULT NULL,
@@ -55,8 +54,8 @@ BEGIN
         RETURN;
     END IF;
     IF NOT durable THEN
-        -- A claim that a crash of the server takes back never was: no need to wait for the disk.
-        -- Not so what ends a claim, so a transaction that does both is durable.
+        -- If a crash of the server undoes a claim, nothing is lost: no need to wait for the disk. The end
+        -- of a claim must be durable, so a transaction that does both is.
         PERFORM set_config('synchronous_commit', 'off', true);
     END IF;
     RETURN QUERY

@@ -1,8 +1,8 @@
--- emit: the call by which producers add an event to their transaction. The rest is done by the triggers
--- of outbox.event, which also serve a plain INSERT.
+-- emit: the call by which producers add an event to their transaction. The triggers of outbox.event do the
+-- rest, also for a plain INSERT.
 
--- With its owner's rights, because producers may not read events. emit() itself has its caller's:
--- INSERT is granted, and changing rights and search_path for every call is not free.
+-- With its owner's rights, because producers may not read events. emit() itself runs with its caller's:
+-- INSERT is granted, and changing rights and search_path for every call would cost time.
 CREATE OR REPLACE FUNCTION outbox.first_twin(tenant_id text, idempotency_key text) RETURNS uuid
     LANGUAGE sql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
     SELECT e.event_id FROM outbox.event e
@@ -30,7 +30,7 @@ BEGIN
         emit.partition_key, emit.aggregate_type, emit.aggregate_id, emit.tenant_id,
         emit.correlation_id, emit.causation_id, emit.metadata, emit.content_type,
         emit.occurred_at, emit.available_at, emit.max_attempts);
-    IF NOT FOUND THEN  -- a twin: the first one's id is the answer
+    IF NOT FOUND THEN  -- a duplicate: return the first one's id
         id := outbox.first_twin(emit.tenant_id, emit.idempotency_key);
     END IF;
     RETURN id;

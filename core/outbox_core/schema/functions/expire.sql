@@ -1,9 +1,9 @@
--- Expiry: what became too old. Called by relays whose retry policy has a maxAge.
+-- Expiry: events that are too old. Called by relays whose retry policy has a maxAge.
 
--- Too old to be published: what is next in line and older than max_age becomes DEAD. What a person
--- brought back, or gave a time, is as old as that decision: otherwise yesterday's events would
--- be buried in the moment in which they are replayed. It goes through CLAIMED as the lifecycle asks,
--- in this transaction, and no attempt is counted.
+-- Events that are next in line and older than max_age become DEAD. The age of an event that a person
+-- replayed or rescheduled counts from that decision: otherwise yesterday's events would become DEAD as
+-- soon as they are replayed. They pass through CLAIMED, as the lifecycle requires, in this transaction,
+-- and no attempt is counted.
 CREATE OR REPLACE FUNCTION outbox.expire(
     relay integer, name text, owner text, lanes smallint[], row_limit integer, floor bigint,
     max_age interval, block boolean
@@ -34,7 +34,7 @@ BEGIN
     SELECT array_agg(l.seq) INTO old FROM (
         SELECT d.seq FROM outbox.delivery d
          WHERE d.relay_id = relay AND d.seq = ANY (old) AND d.state = 'PENDING'
-           AND (d.age_from IS NULL OR d.age_from < now() - max_age)  -- nobody brought it back just now
+           AND (d.age_from IS NULL OR d.age_from < now() - max_age)  -- not replayed just now
            FOR UPDATE SKIP LOCKED) l;
     UPDATE outbox.delivery d SET
         state = 'CLAIMED', hold = 'NONE', claimed_at = now(), claimed_by = owner,
@@ -51,5 +51,5 @@ BEGIN
          WHERE d.relay_id = relay AND d.seq = ANY (old)
         RETURNING d.seq)
     SELECT dead.seq, e.event_id::text FROM dead JOIN outbox.event e ON e.seq = dead.seq;
-    PERFORM outbox.release_behind(relay, old);  -- where the dead hold nobody up
+    PERFORM outbox.release_behind(relay, old);  -- if the dead do not block their keys
 END $$;

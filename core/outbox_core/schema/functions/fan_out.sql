@@ -1,8 +1,8 @@
--- Fan-out: a delivery for each relay that wants an event. By the trigger event_fans_out, in the
--- producer's transaction; for events that came before a relay registered: routing.sql.
+-- Fan-out: a delivery for each relay that subscribes to an event. Called by the trigger event_fans_out, in
+-- the producer's transaction; for events from before a relay registered, see routing.sql.
 
--- What an event weighs in a relay's memory: headers as the text that a claim brings, because on disk
--- they may be compressed to a hundredth of it. Metadata stays in the database, but for traceparent.
+-- The size of an event in a relay's memory: headers as the text that a claim returns, because on disk they
+-- may be compressed to a hundredth of it. Metadata stays in the database, except traceparent.
 CREATE OR REPLACE FUNCTION outbox.bytes_of(payload bytea, headers jsonb) RETURNS integer
     LANGUAGE sql IMMUTABLE PARALLEL SAFE
     AS $$ SELECT octet_length(payload) + coalesce(octet_length(headers::text), 0) $$;
@@ -13,10 +13,10 @@ CREATE OR REPLACE FUNCTION outbox.wants(r outbox.relay, event_type text, tenant_
              AND (r.patterns IS NULL OR event_type LIKE ANY (r.patterns))
              AND (r.tenants IS NULL OR coalesce(tenant_id = ANY (r.tenants), false)) $$;
 
--- One delivery per relay that wants the event, in the producer's transaction; who is wanted by
--- nobody is remembered. One statement, hence one view of who is registered: between two, a relay
--- could register that the first does not serve and the second does not miss. `outbox.sentinel` is
--- the reserved type of a record that is kept and never published.
+-- One delivery per relay that subscribes to the event, in the producer's transaction; unmatched events are
+-- recorded. One statement, hence one snapshot of the registered relays: between two statements a relay
+-- could register that the first does not serve and the second does not count as missed. `outbox.sentinel`
+-- is the reserved type of a record that is kept and never published.
 CREATE OR REPLACE FUNCTION outbox.event_fans_out() RETURNS trigger
     LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
@@ -37,7 +37,7 @@ BEGIN
         SELECT e.seq, (SELECT coalesce(max(r.version), 0) FROM outbox.relay r)
           FROM arrived e
          WHERE e.event_type <> 'outbox.sentinel'
-           -- checked once, not per event: where a relay wants everything there is no more to do
+           -- checked once, not per event: if a relay subscribes to everything, nothing is unmatched
            AND NOT (SELECT coalesce(bool_or(r.patterns IS NULL AND r.tenants IS NULL), false)
                       FROM outbox.relay r WHERE r.active)
            AND NOT EXISTS (SELECT 1 FROM outbox.relay r

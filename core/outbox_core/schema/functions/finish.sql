@@ -1,10 +1,10 @@
--- The end of a claim: published, or not. Called by relays, also for claims of one that died.
+-- The end of a claim: published, or not. Called by relays, also for claims of a process that died.
 
--- Published. Fenced by the claim's token: what was lost to another relay meanwhile is not touched
--- but returned. By key, because a renewal may move the row at this very moment: by its address it
--- would be passed over, published and yet still claimed. The list twice, once for the index and once
--- for the join: so the plan reads these rows and no others, whatever the statistics say. (And no
--- `state = 'CLAIMED'`: the index of claimed rows would win the plan.)
+-- Published. Fenced by the claim's token: claims that were taken over meanwhile are not changed, but
+-- returned. By key, because a renewal may move the row at this very moment: by its ctid it would be
+-- missed, and stay claimed although it is published. The list occurs twice, once for the index and once
+-- for the join: so the plan reads only these rows, whatever the statistics are. (And without
+-- `state = 'CLAIMED'`: the planner would choose the index of claimed rows.)
 CREATE OR REPLACE FUNCTION outbox.finish_published(
     relay integer, fence bigint, seqs bigint[], results text[]
 ) RETURNS SETOF bigint LANGUAGE plpgsql  -- planned by hash: ../planner.sql
@@ -22,18 +22,18 @@ BEGIN
         PERFORM outbox.release_behind(relay, seqs);
     END IF;
     IF done < cardinality(seqs) THEN
-        -- Not lost is what we wrote in a first try whose answer never reached us.
+        -- What we wrote in a first try, whose answer was lost, does not count as lost.
         RETURN QUERY SELECT v.seq FROM unnest(seqs, results) AS v (seq, result)
           LEFT JOIN outbox.delivery d ON d.relay_id = relay AND d.seq = ANY (seqs) AND d.seq = v.seq
          WHERE d.result IS DISTINCT FROM v.result OR d.state::text <> 'PUBLISHED';
     END IF;
 END $$;
 
--- Not published: back to PENDING or to DEAD, each with its own reason. Returns what was lost.
+-- Not published: PENDING again, or DEAD, each with its own error. Returns the claims that were lost.
 CREATE OR REPLACE FUNCTION outbox.finish_failed(
     relay integer, seqs bigint[], fences bigint[], states text[], holds text[],
     delays double precision[],  -- seconds from now until it is due
-    refunds boolean[],          -- it was no attempt of its own: the budget is not touched
+    refunds boolean[],          -- it does not count as an attempt: the budget is not changed
     crashed boolean[],          -- its lease expired
     errors text[]               -- {"class", "code", "text"} or null to keep the last one
 ) RETURNS SETOF bigint LANGUAGE plpgsql  -- planned by hash: ../planner.sql
@@ -44,7 +44,7 @@ BEGIN
     WITH ended AS (
         UPDATE outbox.delivery d SET
             state = v.state::outbox.state,
-            -- A relay that stopped ordering meanwhile has no keys that anybody would wait for.
+            -- If the relay stopped ordering meanwhile, nothing waits for a key any more.
             hold = CASE WHEN d.key_hash IS NOT NULL THEN v.hold WHEN v.hold = 'KEY' THEN 'TIME'
                         WHEN v.hold = 'DEAD' THEN 'NONE' ELSE v.hold END::outbox.hold,
             available_at = CASE WHEN v.state = 'PENDING'

@@ -1,5 +1,5 @@
--- What is kept: rows that nobody may change or delete, because something would be lost. By triggers; the
--- rules of replays are in replay_rules.sql.
+-- What is kept: rows that nobody may change or delete, because something would be lost. Called by triggers;
+-- the rules of replays are in replay_rules.sql.
 
 CREATE OR REPLACE FUNCTION outbox.event_is_immutable() RETURNS trigger LANGUAGE plpgsql AS $$
 BEGIN
@@ -8,7 +8,7 @@ BEGIN
               HINT = 'A correction is a new event with causation_id = the id of the old one.';
 END $$;
 
--- Only what waits, and only for a relay that is retired: what was published or died stays known.
+-- Only PENDING deliveries of a retired relay may be deleted: PUBLISHED and DEAD ones stay on record.
 CREATE OR REPLACE FUNCTION outbox.delivery_is_kept() RETURNS trigger LANGUAGE plpgsql AS $$
 BEGIN
     IF TG_OP = 'DELETE' AND OLD.state = 'PENDING' AND EXISTS (
@@ -18,7 +18,7 @@ BEGIN
     END IF;
     RAISE EXCEPTION 'outbox: % of outbox.delivery is not allowed: its event would be lost to the relay',
         TG_OP USING ERRCODE = 'restrict_violation',
-        HINT = 'An event that must not go out is declared dead: outbox-relay declare-dead EVENT --reason ...';
+        HINT = 'To keep an event from being published: outbox-relay declare-dead EVENT --reason ...';
 END $$;
 
 CREATE OR REPLACE FUNCTION outbox.unmatched_is_kept() RETURNS trigger LANGUAGE plpgsql AS $$
@@ -30,7 +30,7 @@ BEGIN
     END IF;
     RAISE EXCEPTION 'outbox: % of outbox.unmatched is not allowed: no relay would ever get the event',
         TG_OP USING ERRCODE = 'restrict_violation',
-        HINT = 'It goes when a relay that wants the event has registered.';
+        HINT = 'It is deleted when a relay that subscribes to the event has registered.';
 END $$;
 
 CREATE OR REPLACE FUNCTION outbox.slot_is_kept() RETURNS trigger LANGUAGE plpgsql AS $$
@@ -50,25 +50,24 @@ DECLARE
     rule text;
 BEGIN
     IF TG_OP <> 'UPDATE' THEN
-        rule := format('%s of outbox.relay is not allowed: nobody would know whose its deliveries are',
-                       TG_OP);
+        rule := format('%s of outbox.relay is not allowed: its deliveries refer to it', TG_OP);
     ELSIF NEW.id <> OLD.id THEN
         rule := 'a relay keeps its id';
     ELSIF OLD.retirement IS NOT NULL THEN
-        rule := format('relay %s is retired, for good', OLD.name);
+        rule := format('relay %s is retired permanently', OLD.name);
     ELSIF NEW.retirement IS NOT NULL AND (NEW.active OR NOT EXISTS (
               SELECT 1 FROM outbox.audit a
                WHERE a.id = NEW.retirement AND a.action = 'retire' AND a.relay = OLD.name
                  AND (a.after->>'relay_id')::integer = OLD.id)) THEN
-        rule := 'a relay is retired with an entry in the audit, and is not active any more';
+        rule := 'a retired relay has an entry in the audit, and is not active';
     ELSE
         RETURN NEW;
     END IF;
     RAISE EXCEPTION 'outbox: %', rule USING ERRCODE = 'restrict_violation',
-        HINT = 'A relay that is not wanted any more is retired: outbox-relay retire --relay NAME --reason ...';
+        HINT = 'To end a relay that is no longer needed: outbox-relay retire --relay NAME --reason ...';
 END $$;
 
--- A key whose lane is gone would never be claimed again. Who holds a lane is the processes' affair.
+-- Without its lane a key would never be claimed again. Processes may change the holder of a lane.
 CREATE OR REPLACE FUNCTION outbox.lane_is_kept() RETURNS trigger LANGUAGE plpgsql AS $$
 BEGIN
     IF TG_OP = 'DELETE' AND EXISTS (
@@ -76,6 +75,6 @@ BEGIN
     THEN
         RETURN OLD;
     END IF;
-    RAISE EXCEPTION 'outbox: % of outbox.lane is not allowed: keys would stand still',
-        TG_OP USING ERRCODE = 'restrict_violation', HINT = 'Lanes go when their relay is retired.';
+    RAISE EXCEPTION 'outbox: % of outbox.lane is not allowed: its keys would not be published any more',
+        TG_OP USING ERRCODE = 'restrict_violation', HINT = 'Lanes are deleted when their relay is retired.';
 END $$;

@@ -1,5 +1,5 @@
--- The lifecycle: which changes of a delivery are allowed. By the triggers of outbox.delivery, for
--- any who makes the change.
+-- The lifecycle: which changes of a delivery are allowed. Called by the triggers of outbox.delivery,
+-- whoever makes the change.
 
 CREATE OR REPLACE FUNCTION outbox.delivery_starts_pending() RETURNS trigger LANGUAGE plpgsql AS $$
 BEGIN
@@ -22,14 +22,14 @@ DECLARE
                                                               ELSE 'PENDING' END::outbox.state
             THEN format('hold %s does not go with state %s', NEW.hold, NEW.state)
         WHEN NEW.hold = 'KEY' AND NEW.key_hash IS NULL
-            THEN 'hold KEY goes with a key: nobody would ever let go on what has none'
+            THEN 'hold KEY needs a key: without one nothing would ever release it'
         WHEN NEW.state = 'PENDING' AND NEW.hold = 'NONE'
              AND (OLD.state <> 'PENDING' OR OLD.hold NOT IN ('NONE', 'TIME'))
-            THEN 'what comes back does so with hold TIME: in line a relay may not look for it any more'
+            THEN 'a delivery that becomes PENDING again has hold TIME: in line a relay may miss it'
         WHEN NEW.available_at <> OLD.available_at AND NOT outbox.is_schedule(NEW.available_at)
             THEN 'available_at is within the years 1 to 9999, or infinity'
         WHEN NEW.state = 'PENDING' AND NEW.hold = 'NONE' AND NEW.available_at = 'infinity'
-            THEN 'what is in line is due: available_at infinity goes with hold TIME'
+            THEN 'a delivery in line is due: available_at infinity needs hold TIME'
         WHEN NEW.age_from IS DISTINCT FROM OLD.age_from AND NOT outbox.in_calendar(NEW.age_from)
             THEN 'age_from is within the years 1 to 9999'
         WHEN NEW.attempts > OLD.attempts AND NOT (OLD.state = 'PENDING' AND NEW.state = 'CLAIMED'
@@ -38,7 +38,7 @@ DECLARE
         WHEN OLD.state = NEW.state AND NEW.published_at IS DISTINCT FROM OLD.published_at
             THEN 'published_at does not change'
         WHEN OLD.state = NEW.state AND NEW.claimed_at IS DISTINCT FROM OLD.claimed_at
-            THEN 'claimed_at does not change within a claim; lease_until is what is renewed'
+            THEN 'claimed_at does not change within a claim; a renewal changes lease_until'
         WHEN NEW.state <> OLD.state AND NEW.state <> ALL (
                  CASE OLD.state WHEN 'PENDING' THEN '{CLAIMED}'
                                 WHEN 'CLAIMED' THEN '{PENDING, PUBLISHED, DEAD}'
@@ -47,9 +47,9 @@ DECLARE
         WHEN NEW.previous_published_at IS DISTINCT FROM
                  CASE WHEN OLD.state = 'PUBLISHED' AND NEW.state = 'PENDING' THEN OLD.published_at
                       ELSE OLD.previous_published_at END
-            THEN 'previous_published_at is the published_at that a replay took away'
+            THEN 'previous_published_at is the published_at from before a replay'
         WHEN OLD.state = 'PENDING' AND NEW.state = 'CLAIMED' AND NEW.available_at > now()
-            THEN format('not to be claimed before its available_at (%s)', NEW.available_at)
+            THEN format('it cannot be claimed before its available_at (%s)', NEW.available_at)
     END;
 BEGIN
     IF rule IS NULL THEN
@@ -60,9 +60,9 @@ BEGIN
         HINT = 'PENDING > CLAIMED > PUBLISHED, PENDING or DEAD; PUBLISHED, DEAD > PENDING by replay.';
 END $$;
 
--- Which lane and key follows from the event; -1 and NULL where the relay does not order. Not checked
--- where they are inserted, which would cost every producer: deliveries are made by the trigger above and
--- by functions. Without planner settings of its own, which cost more than the look-up by primary key.
+-- Lane and key follow from the event; -1 and NULL if the relay does not order. Not checked on INSERT,
+-- which would cost every producer: only fan_out.sql and functions insert deliveries. Without planner
+-- settings of its own, which would cost more than the look-up by primary key.
 CREATE OR REPLACE FUNCTION outbox.delivery_keeps_its_lane() RETURNS trigger LANGUAGE plpgsql AS $$
 DECLARE
     key text := (SELECT e.ordering_key FROM outbox.event e WHERE e.seq = NEW.seq);
@@ -74,5 +74,5 @@ BEGIN
     RAISE EXCEPTION 'outbox: lane % and key_hash % are not those of the event''s ordering key',
         NEW.lane, coalesce(NEW.key_hash::text, 'NULL') USING ERRCODE = 'restrict_violation',
         DETAIL = format('relay %s, seq %s', NEW.relay_id, NEW.seq),
-        HINT = 'lane_of(key_hash(ordering_key), seq) where the relay orders, else -1 and NULL.';
+        HINT = 'lane_of(key_hash(ordering_key), seq) if the relay orders, otherwise -1 and NULL.';
 END $$;

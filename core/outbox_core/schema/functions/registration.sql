@@ -7,7 +7,7 @@ CREATE OR REPLACE FUNCTION outbox.like_patterns(event_types text[]) RETURNS text
                                   '*', '%'))
            FROM unnest(event_types) t) END $$;
 
--- What is matched is what is registered.
+-- The patterns that are matched are those of the registered types.
 CREATE OR REPLACE FUNCTION outbox.relay_means_its_types() RETURNS trigger LANGUAGE plpgsql AS $$
 BEGIN
     IF NEW.patterns IS NOT DISTINCT FROM outbox.like_patterns(NEW.event_types) THEN
@@ -15,10 +15,10 @@ BEGIN
     END IF;
     RAISE EXCEPTION 'outbox: patterns of relay % are not those of its event_types', NEW.name
         USING ERRCODE = 'restrict_violation',
-              HINT = 'A subscription is changed by outbox.register_relay, as a relay does at its start.';
+              HINT = 'Change a subscription with outbox.register_relay, as a relay does at its start.';
 END $$;
 
--- A relay that orders has its lanes, however it came to order: without them nothing would be claimed.
+-- A relay that orders always has its lanes: without them nothing would be claimed.
 CREATE OR REPLACE FUNCTION outbox.relay_has_its_lanes() RETURNS trigger LANGUAGE plpgsql AS $$
 BEGIN
     INSERT INTO outbox.lane (relay_id, lane) SELECT NEW.id, generate_series(0, outbox.lanes() - 1)
@@ -26,9 +26,9 @@ BEGIN
     RETURN NULL;
 END $$;
 
--- What waits belongs into other lanes when a relay's ordering changes: `hold` is TIME for what was
--- in line, because its seq may lie below the watermark of a relay that is running. Also run now and
--- then, so many at a time, for transactions that began before the change and were committed after it.
+-- Moves waiting deliveries to their lanes after a relay's ordering has changed: those that were in line get
+-- hold = TIME, because their seqs may be below the watermark of a running relay. Also run regularly, with
+-- a row_limit, for transactions that began before the change and committed after it.
 CREATE OR REPLACE FUNCTION outbox.relane(relay integer, row_limit integer DEFAULT NULL) RETURNS integer
     LANGUAGE plpgsql AS $$
 DECLARE
@@ -42,7 +42,7 @@ BEGIN
             SELECT d.ctid FROM outbox.delivery d
              WHERE d.relay_id = relay AND d.state <> 'PUBLISHED' AND d.lane BETWEEN low AND high
                FOR UPDATE) w;
-    ELSE  -- they came as new ones do: so these two indexes have them all
+    ELSE  -- these were inserted as new deliveries: so these two indexes have all of them
         wrong := ARRAY(SELECT d.ctid FROM outbox.delivery d
                         WHERE d.relay_id = relay AND d.state = 'PENDING' AND d.hold = 'NONE'
                           AND d.lane BETWEEN low AND high
@@ -51,7 +51,7 @@ BEGIN
                                  WHERE d.relay_id = relay AND d.state = 'PENDING'
                                    AND d.hold IN ('TIME', 'SUSPECT') AND d.lane BETWEEN low AND high
                                  LIMIT row_limit - cardinality(wrong) FOR UPDATE SKIP LOCKED);
-        -- Parked by a process that still ordered: by their key nobody would find them.
+        -- Parked by a process that still ordered: nobody would find them by their key.
         wrong := wrong || ARRAY(SELECT d.ctid FROM outbox.delivery d
                                  WHERE d.relay_id = relay AND d.hold = 'KEY'
                                    AND (NOT ordered OR d.key_hash IS NULL)

@@ -1,9 +1,9 @@
--- Release: events that wait behind an earlier one of their key go on. Called whenever that may have
--- ended: by finish.sql, expire.sql, interventions by hand, and regularly by a relay.
+-- Release: events that wait behind an earlier one of their key become due. Called whenever that one may
+-- have ended: by finish.sql, expire.sql, interventions by hand, and regularly by a relay.
 
--- Of these keys, those whose first waiting event waits for nobody any more go on, so many events of
--- each; the next ones follow when these are finished. Called whenever something may have freed them.
--- Only a hint: a claim asks again who waits for whom. A suspect is one again.
+-- Releases those of these keys whose first waiting event no longer waits for anything, up to row_limit
+-- events of each; the next ones follow when these are finished. Only a hint: a claim checks again what
+-- waits for what. A suspect becomes a suspect again.
 CREATE OR REPLACE FUNCTION outbox.release_keys(relay integer, keys bigint[], row_limit integer DEFAULT 1000)
     RETURNS integer LANGUAGE plpgsql  -- planned in loops: ../planner.sql
     AS $$
@@ -27,12 +27,12 @@ BEGIN
         hold = CASE WHEN d.crashes > 0 THEN 'SUSPECT' ELSE 'TIME' END::outbox.hold,
         available_at = greatest(d.available_at, now())
      WHERE d.relay_id = relay AND d.seq = ANY (freed)
-       AND d.hold::text = 'KEY';  -- as text, so that the index on 'KEY' is not walked instead
+       AND d.hold::text = 'KEY';  -- as text, so that the index on 'KEY' is not scanned instead
     GET DIAGNOSTICS moved = ROW_COUNT;
     RETURN moved;
 END $$;
 
--- What stood in the way of its key may do so no longer.
+-- These deliveries may no longer block their keys.
 CREATE OR REPLACE FUNCTION outbox.release_behind(relay integer, seqs bigint[]) RETURNS void
     LANGUAGE plpgsql  -- planned by index: ../planner.sql
     AS $$
@@ -42,8 +42,8 @@ BEGIN
          WHERE d.relay_id = relay AND d.seq = ANY (seqs) AND d.key_hash IS NOT NULL));
 END $$;
 
--- In case nobody noticed that a key was freed: the next so many keys that have waiting events, those
--- in `lanes` only. Returns the last of them, to go on from; NULL after the last one.
+-- Finds keys that were missed when they became free: checks the next key_limit keys that have waiting
+-- events, only those in `lanes`. Returns the last of them, to continue from; NULL after the last one.
 CREATE OR REPLACE FUNCTION outbox.sweep_keys(relay integer, lanes smallint[], after bigint, key_limit integer)
     RETURNS bigint LANGUAGE plpgsql  -- planned in loops: ../planner.sql
     AS $$

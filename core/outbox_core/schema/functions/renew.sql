@@ -1,6 +1,6 @@
--- Renewal: a claim that takes long is kept. Called by relays.
+-- Renewal: extends a claim that takes long. Called by relays.
 
--- The claims of `fence` are ours for longer. Returns how many still were.
+-- Extends the claims under the token `fence` by a lease. Returns how many were still ours.
 CREATE OR REPLACE FUNCTION outbox.renew(relay integer, fence bigint, seqs bigint[], lease interval)
     RETURNS integer LANGUAGE plpgsql  -- planned by index: ../planner.sql
     AS $$

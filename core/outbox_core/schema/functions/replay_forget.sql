@@ -1,7 +1,7 @@
--- Plans of replays that are over. Called at the end of a replay.
+-- Deletes the plans of replays that are over. Called at the end of a replay.
 
--- So many chunks of plans that are over go; how many did. With its owner's rights: nobody else may
--- delete. By replay, because of those there are few, and of chunks there may be many.
+-- Deletes up to row_limit chunks of such plans; returns how many. With its owner's rights: nobody else
+-- may delete them. Replay by replay, because there are few replays, but maybe many chunks.
 -- Planned by index, for each call: ../planner.sql.
 CREATE OR REPLACE FUNCTION outbox.forget_plans(row_limit integer) RETURNS integer
     LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp

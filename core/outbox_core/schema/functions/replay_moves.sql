@@ -11,9 +11,9 @@ CREATE OR REPLACE FUNCTION outbox.add_counts(these jsonb, those jsonb) RETURNS j
                     SELECT * FROM jsonb_each_text(those)) b
              GROUP BY key) c) END $$;
 
--- What is DEAD or PUBLISHED waits again, and is due. hold = TIME and not NONE: its seq lies below
--- the relays' watermark. The relay's ordering may have changed since, so lane and key are those of
--- today; the event is read only where they are not. What is on its way is left alone.
+-- Makes DEAD or PUBLISHED deliveries PENDING and due. With hold = TIME and not NONE: their seqs are below
+-- the relays' watermark. The relay's ordering may have changed since, so lane and key are set for the
+-- current one; the event is only read if they differ. Deliveries in other states are left alone.
 CREATE OR REPLACE FUNCTION outbox.requeue(job outbox.replay, ordered boolean, seqs bigint[], due timestamptz)
     RETURNS integer LANGUAGE plpgsql  -- planned in loops, without JIT: ../planner.sql
     AS $$
@@ -23,7 +23,7 @@ DECLARE
     span bigint := seqs[cardinality(seqs)] - seqs[1] + 1;
     moved integer;
 BEGIN
-    -- Where they are neighbours: a range is read faster than its events one by one.
+    -- Adjacent seqs become ranges: a range is read faster than its rows one by one.
     IF span = cardinality(seqs) THEN
         starts := ARRAY[seqs[1]];
         ends := ARRAY[seqs[span]];
@@ -55,7 +55,7 @@ BEGIN
     RETURN moved;
 END $$;
 
--- One event by hand: a replay that nobody planned. Returns its seq, or nothing if it is in another state.
+-- One event by hand: a replay without a plan. Returns its seq, or nothing if it is in another state.
 CREATE OR REPLACE FUNCTION outbox.replay_one(
     relay integer, seq bigint, replay text, reset_attempts boolean
 ) RETURNS SETOF bigint LANGUAGE plpgsql AS $$
@@ -72,9 +72,9 @@ BEGIN
     END IF;
 END $$;
 
--- Events that the relay never had get their first delivery. Routing of those that nobody wanted locks
--- them while it runs: so they are locked here first, and neither waits for the other. They stay
--- where they are: another relay that registered since may not have been offered them yet.
+-- Makes the first delivery of events that the relay never had. route_unmatched locks unmatched events: so
+-- they are locked here first too, and the two cannot deadlock. They stay unmatched: another relay that
+-- registered since may not have been offered them yet.
 CREATE OR REPLACE FUNCTION outbox.backfill(job outbox.replay, ordered boolean, seqs bigint[], due timestamptz)
     RETURNS integer LANGUAGE plpgsql  -- planned in loops, without JIT: ../planner.sql
     AS $$

@@ -1,9 +1,9 @@
--- The step of a bulk replay: one chunk, one transaction. Called by the tasks of a replay: replay_take. The
--- functions before it are its steps, and are planned as it is (../planner.sql).
+-- The step of a bulk replay: one chunk, one transaction. The tasks of a replay call replay_take; the
+-- functions before it are its steps, and use its planner settings (../planner.sql).
 
--- Seconds until a chunk may be taken, for the sake of the pace; 0 or less: now. At a pace that one can
--- keep alone, one takes at a time: otherwise all that wait for next_at would take a chunk each at that
--- moment, and live traffic would feel it. So the one that is let through locks the replay's row.
+-- Seconds until a chunk may be taken, to keep the pace; 0 or less: now. At a pace that one task can keep
+-- alone, only one takes a chunk at a time: otherwise all tasks that wait for next_at would take one at that
+-- moment, and delay live events. So the task that may go locks the replay's row.
 CREATE OR REPLACE FUNCTION outbox.replay_wait(job outbox.replay) RETURNS double precision
     LANGUAGE plpgsql AS $$
 DECLARE
@@ -20,8 +20,7 @@ BEGIN
     RETURN extract(epoch FROM job.next_at - clock_timestamp());
 END $$;
 
--- The chunk that is next, locked; no band's later chunk before its earlier one. NULL: what is next is
--- in other hands.
+-- The next chunk, locked; a band's chunks are taken in order. NULL: other tasks have the next chunks.
 CREATE OR REPLACE FUNCTION outbox.replay_next(job outbox.replay, ordered boolean)
     RETURNS outbox.replay_chunk LANGUAGE plpgsql AS $$
 DECLARE
@@ -39,12 +38,12 @@ BEGIN
     IF NOT FOUND THEN
         RETURN NULL;
     END IF;
-    -- Again, now that it is ours: somebody may have done it meanwhile.
+    -- Checked again, now that it is locked: another task may have done it meanwhile.
     IF EXISTS (SELECT 1 FROM outbox.replay_ledger l
                 WHERE l.replay_id = job.id AND l.band = chunk.band AND l.n = chunk.n) THEN
         RETURN NULL;
     END IF;
-    -- The relay orders now, and did not when the plan was made: then one after the other, in seq order.
+    -- If the relay orders now, and did not when the plan was made: one after the other, in seq order.
     IF ordered AND NOT job.by_key AND EXISTS (
         SELECT 1 FROM outbox.replay_chunk c
          WHERE c.replay_id = job.id AND c.first_seq < chunk.first_seq
@@ -55,12 +54,12 @@ BEGIN
     RETURN chunk;
 END $$;
 
--- How many of these events a Requeue did not bring back, by what they were instead.
+-- How many of these events a Requeue skipped, by their actual state.
 CREATE OR REPLACE FUNCTION outbox.replay_skipped(job outbox.replay, seqs bigint[]) RETURNS jsonb
     LANGUAGE plpgsql AS $$
 BEGIN
     RETURN (SELECT jsonb_object_agg(s.instead, s.n) FROM (
-        -- what has reached a state that we bring back only now was on its way there
+        -- one that has reached a selected state only now was still claimed when we tried
         SELECT CASE WHEN d.state = ANY (job.states) THEN 'Claimed'
                     ELSE initcap(d.state::text) END AS instead, count(*) AS n
           FROM unnest(seqs) AS v (seq)
@@ -70,9 +69,9 @@ BEGIN
 END $$;
 
 -- Take the next chunk and do it. outcome:
---   taken  a chunk was done: so many replayed, so many skipped
---   wait   not now: so many seconds, for the sake of the pace
---   busy   what is next is in other hands
+--   taken  a chunk was done: `replayed` and `skipped` events
+--   wait   not now: `wait` seconds, to keep the pace
+--   busy   other tasks have the next chunks
 --   done   nothing is left
 CREATE OR REPLACE FUNCTION outbox.replay_take(
     replay text, worker text,
@@ -115,8 +114,8 @@ BEGIN
         outcome := 'busy';
         RETURN;
     END IF;
-    -- A chunk that a crash of the server takes back never was, its row of the ledger included: no
-    -- need to wait for the disk. What ends a replay is durable, and all before it.
+    -- If a crash of the server undoes a chunk, it undoes its row in the ledger too: no need to wait for
+    -- the disk. The end of a replay is durable, and so is everything before it.
     PERFORM set_config('synchronous_commit', 'off', true);
     started := clock_timestamp();  -- not now(): so that a band's later chunk is due later
     IF job.action = 'Backfill' THEN
@@ -132,7 +131,7 @@ BEGIN
     END IF;
     INSERT INTO outbox.replay_ledger (replay_id, band, n, replayed, skipped, at, worker)
     VALUES (replay, chunk.band, chunk.n, replay_take.replayed, replay_take.skipped, started, worker);
-    -- Last, because others wait for this row. A tenth of a second that was lost may be made up for.
+    -- Last, because others wait for this row. Up to a tenth of a second of delay is made up for.
     UPDATE outbox.replay r SET
         replayed = r.replayed + replay_take.replayed, chunks_done = r.chunks_done + 1,
         skipped = outbox.add_counts(r.skipped, replay_take.skipped),

@@ -1,6 +1,6 @@
 -- Requirements: what an installation may require of its producers. A requirement is a constraint: it
--- costs nothing while it is off, and old events stay as they are. It needs the table for a moment, and
--- every producer queues up behind a session that waits for that. Called by the schema's owner.
+-- costs nothing while it is off, and old events stay as they are. To set it locks the table for a
+-- moment, and producers queue up behind a session that waits for the lock. Called by the schema's owner.
 
 CREATE OR REPLACE FUNCTION outbox.require(what text, required boolean DEFAULT true) RETURNS void
     LANGUAGE plpgsql SET lock_timeout = '2s' AS $$
@@ -18,9 +18,9 @@ BEGIN
                        what || '_is_required', what);
     END IF;
 EXCEPTION WHEN lock_not_available THEN
-    RAISE EXCEPTION 'outbox: outbox.event was not free within 2 seconds: nothing was changed'
+    RAISE EXCEPTION 'outbox: outbox.event could not be locked within 2 seconds: nothing was changed'
         USING ERRCODE = 'lock_not_available',
-              HINT = 'A transaction that has emitted is open (pg_stat_activity, pg_locks). '
+              HINT = 'A transaction that has emitted an event is still open (pg_stat_activity, pg_locks). '
                      'Call it again when that has ended.';
 END $$;
 COMMENT ON FUNCTION outbox.require IS

@@ -1,9 +1,9 @@
--- Retirement: the one way in which a relay ends for good, and what waits for it with it. Its row
--- stays, under another name, because its deliveries show what it published and what died. What
--- registers under the old name later is another relay, with an id of its own: so a process of the
--- old one that was forgotten somewhere cannot touch the new one's events.
+-- Retirement: the only way to end a relay permanently, and to drop what waits for it. Its row stays, under
+-- another name, because its deliveries show what it published and what died. A relay that registers under
+-- the old name later is another relay, with its own id: so a forgotten process of the old one cannot touch
+-- the new one's events.
 
--- Who is still at work for the relay: all who have claims, or lanes, whose lease has not expired.
+-- The processes that still work for the relay: all that have claims or lanes whose lease has not expired.
 CREATE OR REPLACE FUNCTION outbox.at_work(relay integer) RETURNS text[]
     LANGUAGE sql STABLE SET enable_seqscan = off AS $$
     SELECT array_agg(DISTINCT w.owner ORDER BY w.owner) FROM (
@@ -13,8 +13,8 @@ CREATE OR REPLACE FUNCTION outbox.at_work(relay integer) RETURNS text[]
         SELECT h.owner FROM outbox.holder h
          WHERE h.relay_id = relay AND h.expires_at > now()) w $$;
 
--- From its commit on no event gets a delivery for the relay, but for those of transactions that
--- began before. Under the lock of registrations, so that nobody registers it again in between.
+-- After its commit no event gets a delivery for the relay, except those of transactions that began before.
+-- It takes the lock of registrations, so that nobody registers the relay again in between.
 CREATE OR REPLACE FUNCTION outbox.retire_relay(relay text, actor text, reason text) RETURNS integer
     LANGUAGE plpgsql AS $$
 #variable_conflict use_column
@@ -31,9 +31,9 @@ BEGIN
     END IF;
     busy := outbox.at_work(known.id);
     IF busy IS NOT NULL THEN
-        RAISE EXCEPTION 'outbox: relay % is at work: %', known.name, array_to_string(busy, ', ')
+        RAISE EXCEPTION 'outbox: relay % is running: %', known.name, array_to_string(busy, ', ')
             USING ERRCODE = 'restrict_violation',
-                  HINT = 'Stop its processes, and wait until they have drained or their lease is over.';
+                  HINT = 'Stop its processes, and wait until they have drained or their lease has expired.';
     END IF;
     kept_as := format('%s (retired #%s)', known.name, known.id);
     INSERT INTO outbox.audit (actor, action, relay, reason, before, after)
@@ -48,9 +48,9 @@ BEGIN
     RETURN known.id;
 END $$;
 
--- What waits for a relay that is retired goes, so many at a time; by the indexes of what waits, so
--- that the millions that were published are not walked over, and onwards from where the last call
--- ended, so that neither are those just deleted. With its owner's rights: nobody else may delete.
+-- Drops what waits for a retired relay, up to row_limit at a time; by the indexes of waiting deliveries, so
+-- that the millions that were published are not scanned, and from where the last call ended, so that those
+-- just deleted are not scanned either. With its owner's rights: nobody else may delete.
 -- Planned by index, for each call: ../planner.sql.
 CREATE OR REPLACE FUNCTION outbox.drop_waiting(
     relay integer, row_limit integer, INOUT lane smallint, INOUT seq bigint, OUT dropped integer
@@ -65,7 +65,7 @@ BEGIN
                     WHERE r.id = drop_waiting.relay AND r.retirement IS NOT NULL) THEN
         RAISE EXCEPTION 'outbox: relay % is not retired', relay USING ERRCODE = 'restrict_violation';
     END IF;
-    -- Of a process that died: its claims are over, and wait like all others.
+    -- Expired claims of a process that died: they wait like all others.
     UPDATE outbox.delivery d SET
         state = 'PENDING', hold = 'TIME',
         claimed_at = NULL, claimed_by = NULL, claim_token = NULL, lease_until = NULL

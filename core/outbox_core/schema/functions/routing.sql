@@ -1,8 +1,9 @@
--- Routing: events that came before any relay wanted them. Called by relays at their start and regularly.
+-- Routing: events that no relay subscribed to when they arrived. Called by relays at their start and
+-- regularly.
 
--- Events that nobody wanted are offered to all relays that registered since. Returns how many were
--- offered; run it until that is less than the limit. By address, and without reading deliveries: those
--- are keyed by relay, and to ask whether any relay has an event would walk over all of them.
+-- Offers unmatched events to all relays that registered since. Returns how many were offered; run it until
+-- that is less than the limit. By ctid, and without reading deliveries: those are keyed by relay, and
+-- checking whether any relay has an event would scan all of them.
 CREATE OR REPLACE FUNCTION outbox.route_unmatched(row_limit integer DEFAULT 1000) RETURNS integer
     LANGUAGE plpgsql  -- planned in loops: ../planner.sql
     AS $$

@@ -1,1 +1,1 @@
-"""What `check` asks of a database, and what the answers mean."""
+"""What `check` reads from a database, and what it means for delivery."""

@@ -1,8 +1,8 @@
 """
-Health: the facts about a database that decide whether events get out of it.
+Facts about a database that decide whether events are delivered from it.
 
-Called by `cli` (`check`). Gathers only; `store.doctor.findings` judges. Names are looked up in the
-catalogue by text and not as regclass, because that already needs the rights that are in question.
+Called by `cli` (`check`). Gathers only; `store.doctor.diagnosis` interprets. Names are looked up in
+the catalogue as text and not as regclass, because that needs the very rights that are checked.
 """
 
 from dataclasses import dataclass, field
@@ -10,11 +10,17 @@ from datetime import UTC, datetime
 from typing import Any, NamedTuple
 
 from outbox_core.store.connection import Connection, is_pooled, translated
-from outbox_core.store.migrate import KNOWN, booked, foreign, other_code, serves_us
+from outbox_core.store.migrate import (
+    KNOWN,
+    changed_migrations,
+    other_code,
+    read_applied,
+    serves_us,
+)
 
 
 class Holder(NamedTuple):
-    """Somebody who keeps old row versions from being cleaned up."""
+    """A session, transaction, slot or standby that prevents the cleanup of old row versions."""
 
     what: str
     """session, prepared transaction, replication slot or standby"""
@@ -26,7 +32,7 @@ class Holder(NamedTuple):
     seconds: float | None
     """How long it has been open; not known of slots."""
     xids: int
-    """How many transactions ago its view of the database began."""
+    """How many transactions ago its snapshot was taken."""
 
 
 @dataclass(frozen=True)
@@ -41,13 +47,13 @@ class Facts:
     skew: float
     """Seconds by which the database's clock is ahead of ours."""
     schema: int
-    """0: none, or not to be seen."""
+    """0: there is none, or this user cannot see it."""
     serves_us: bool = True
-    """Where the schema is newer than this program."""
-    foreign: list[str] = field(default_factory=list)
-    """Migrations of ours in whose place the database has others."""
+    """If the schema is newer than this program: whether it still serves it."""
+    changed_migrations: list[str] = field(default_factory=list)
+    """Migrations of which the database has another text than this program."""
     other_code: list[str] = field(default_factory=list)
-    """Where the schema has our version: parts of the code that are not as this program has them."""
+    """If the schema has our version: the parts of the code that differ from this program's."""
     may_use_schema: bool = False
     missing: list[str] = field(default_factory=list)
     """Rights that a relay needs and this user lacks."""
@@ -108,7 +114,7 @@ MISSING = """
      ORDER BY 1
 """
 
-# Without these the promises are void. D = disabled, R = on replicas only.
+# Without these triggers nothing is guaranteed. D = disabled, R = on replicas only.
 TRIGGERS = """
     SELECT t.tgname, t.tgenabled FROM pg_trigger t
       JOIN pg_class c ON c.oid = t.tgrelid
@@ -172,7 +178,7 @@ HIDDEN = """
      WHERE datname = current_database() AND query = '<insufficient privilege>'
 """
 
-# What is published where is told by samples: there is no index by type, and need not be one.
+# From a sample of the newest events: there is no index by type, and none is needed.
 KINDS = """
     SELECT DISTINCT e.event_type, e.aggregate_type, e.tenant_id
       FROM (SELECT * FROM outbox.event ORDER BY seq DESC LIMIT %s) e
@@ -181,7 +187,7 @@ KINDS = """
 
 
 class EventKind(NamedTuple):
-    """What a topic template may ask of an event."""
+    """The fields of an event that a topic template may use."""
 
     event_type: str
     aggregate_type: str | None
@@ -208,8 +214,9 @@ def gather(conn: Connection) -> Facts:
             "hidden_sessions": _row(conn, HIDDEN)[0],
         }
         if may_use and _may_read_version(conn):
-            book = booked(conn)
-            facts["schema"], facts["foreign"] = book.version, foreign(book)
+            applied = read_applied(conn)
+            facts["schema"] = applied.version
+            facts["changed_migrations"] = changed_migrations(applied)
         if there:
             enabled: dict[str, str] = dict(conn.execute(TRIGGERS).fetchall())
             facts["missing"] = [row[0] for row in conn.execute(MISSING, ())]
@@ -219,7 +226,8 @@ def gather(conn: Connection) -> Facts:
             facts["missing_triggers"] = sorted(OUR_TRIGGERS - enabled.keys())
         if facts["schema"] > KNOWN:
             facts["serves_us"] = serves_us(conn)
-        if facts["schema"] == KNOWN and not facts["foreign"] and not facts["missing"]:
+        is_ours = facts["schema"] == KNOWN and not facts["changed_migrations"]
+        if is_ours and not facts["missing"]:
             facts["other_code"] = [part.name for part in other_code(conn)]
         if facts["schema"] and not facts["missing"]:
             there = _row(conn, "SELECT EXISTS (SELECT 1 FROM outbox.unmatched)")[0]
@@ -228,7 +236,7 @@ def gather(conn: Connection) -> Facts:
 
 
 def event_kinds(conn: Connection, newest: int = 10_000) -> list[EventKind]:
-    """Which kinds of event there were lately."""
+    """The kinds of event among the newest ones."""
     with translated():
         return [EventKind(*row) for row in conn.execute(KINDS, (newest,))]
 

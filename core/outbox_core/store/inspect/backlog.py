@@ -1,9 +1,9 @@
 """
-The backlog: how much waits, for how long, and what goes wrong; cheap at any size.
+The backlog: how many events wait, for how long, and the most frequent errors; cheap at any size.
 
 Called by `worker.reporting` for /status and /metrics every few seconds, and by `cli` (`counts`).
 Exact up to MOST_COUNTED_ROWS per kind. Above that the rows' positions (seq) are sampled: the range
-is cut into pieces, and how far a piece's first m rows reach shows how densely it is filled.
+is split into pieces, and the range of a piece's first m rows shows how densely it is filled.
 """
 
 import re
@@ -18,9 +18,9 @@ from outbox_core.store.connection import Connection, translated
 from outbox_core.store.lanes import LANES
 
 MOST_COUNTED_ROWS = 10_000
-"""More of a kind are estimated."""
+"""If there are more of a kind, their number is estimated."""
 SAMPLED_ROWS = 2000
-"""For an estimate, in all pieces together; an error of 2 % where they are many."""
+"""For an estimate, in all pieces together; the error is 2 % if there are many."""
 SAMPLED_ERRORS = 300
 """Deliveries per kind of trouble among which the most frequent errors are counted."""
 
@@ -30,10 +30,10 @@ class ErrorGroup:
     error_class: str
     code: str
     text: str
-    """Of one of them, as it was: the most frequent text. Those that differ from it in numbers and
-    ids alone count as the same error."""
+    """The most frequent text in the group, unchanged. Errors that differ only in numbers and ids
+    count as the same error."""
     count: int
-    """Among the newest SAMPLED_ERRORS dead and as many that are retried next."""
+    """Among the newest SAMPLED_ERRORS dead deliveries, and as many that are retried next."""
 
 
 class BacklogSnapshot(NamedTuple):
@@ -41,10 +41,10 @@ class BacklogSnapshot(NamedTuple):
     claimed: int
     dead: int
     oldest_pending_seconds: float
-    """For how long the oldest event that could go out has been able to; 0 if there is none.
-    Counted from the delivery's available_at, not from created_at: it grows only while relays are
-    stopped or too slow, and neither a replay of last year's events nor a schedule nor a backoff
-    makes it jump. What waits behind its key is not counted: `stuck` shows who blocks it."""
+    """For how long the oldest due event has been due; 0 if there is none. Counted from the
+    delivery's available_at, not from created_at: it grows only while relays are stopped or too
+    slow, and does not jump after a replay of last year's events, a schedule or a backoff. Events
+    behind an earlier one of their key do not count: `stuck` shows what blocks them."""
     approximate: bool
     top_errors: list[ErrorGroup]
     at: datetime
@@ -58,8 +58,8 @@ class DeliveryKind(NamedTuple):
     in_lanes: bool = False
     """An ordered relay's line is spread over its lanes; every other kind is one strand."""
     guess: sql.SQL | None = None
-    """Where the index is not by seq, above MOST_COUNTED_ROWS the statistics are asked. Without
-    `state`: it follows from the hold, and the planner would take the two for independent."""
+    """If the index is not by seq, numbers above MOST_COUNTED_ROWS come from the statistics. Without
+    `state`: it follows from the hold, but the planner would treat the two as independent."""
     cap: int = MOST_COUNTED_ROWS
 
 
@@ -81,7 +81,7 @@ BEHIND_KEY = DeliveryKind(
 BEING_PUBLISHED = DeliveryKind(
     sql.SQL("d.relay_id = %(relay)s AND d.state = 'CLAIMED'"),
     guess=sql.SQL("d.relay_id = %(relay)s AND d.state = 'CLAIMED'"),
-    cap=100_000,  # in practice bounded by batches in flight; statistics know nothing of them
+    cap=100_000,  # in practice bounded by batches in flight, which the statistics do not show
 )
 GIVEN_UP = DeliveryKind(sql.SQL("d.relay_id = %(relay)s AND d.state = 'DEAD'"))
 ALL = DeliveryKind(sql.SQL("d.relay_id = %(relay)s"))
@@ -93,8 +93,8 @@ COUNT = sql.SQL("""
          LIMIT %(cap)s + 1) n
 """)
 
-# A strand's first rows show whether it is worth an estimate and how large it may be; by that about
-# 200 pieces are shared out, and in each a few rows show the density, each time at another place
+# A strand's first rows show whether it needs an estimate and how large it may be; about 200 pieces
+# are distributed accordingly, and in each a few rows show the density, each time at another place
 # (multiples of the golden ratio spread evenly). (m - 1) / reach and not m / reach: a sample ends at
 # a hit, so the latter would count too many.
 ESTIMATE = sql.SQL("""
@@ -135,7 +135,7 @@ ESTIMATE = sql.SQL("""
 
 RELAY = "SELECT now(), (SELECT ordering FROM outbox.relay WHERE id = %(relay)s)"
 
-# From a time that is none (of rows older than that rule) no age can be counted.
+# Rows older than the rule against infinite times may have one: they have no age.
 OLDEST = sql.SQL("""
     SELECT coalesce(extract(epoch FROM now() - least(
         (SELECT min(head.available_at)
@@ -169,14 +169,14 @@ ERRORS = """
      WHERE e.last_error IS NOT NULL GROUP BY 1, 2, 3
 """
 
-# As in the claims: by index, whatever the statistics are.
+# By index, whatever the statistics are, like the claims.
 BY_INDEX = """
     SET LOCAL enable_seqscan = off; SET LOCAL enable_bitmapscan = off; SET LOCAL jit = off
 """
 
 
 def backlog(conn: Connection, relay_id: int, floor: int = 0) -> BacklogSnapshot:
-    """`floor`: the relay's watermark, so that dead index entries below it are not walked over."""
+    """`floor`: the relay's watermark, so that dead index entries below it are not scanned."""
     with translated(), conn.transaction():
         conn.execute(BY_INDEX)
         reader = _Reader(conn, relay_id, floor)
@@ -193,14 +193,14 @@ def backlog(conn: Connection, relay_id: int, floor: int = 0) -> BacklogSnapshot:
 
 
 def oldest_pending_seconds(conn: Connection, relay_id: int) -> float:
-    """That of the backlog, alone."""
+    """As in the backlog, without the rest of it."""
     with translated(), conn.transaction():
         conn.execute(BY_INDEX)
         return _Reader(conn, relay_id, 0).oldest()
 
 
 def published(conn: Connection, relay_id: int, unpublished: int) -> tuple[int, bool]:
-    """How many are PUBLISHED, and whether that is a guess: whatever is not in another state."""
+    """How many are PUBLISHED, and whether that is an estimate: all that are in no other state."""
     with translated(), conn.transaction():
         conn.execute(BY_INDEX)
         reader = _Reader(conn, relay_id, 0)
@@ -263,7 +263,7 @@ class _Reader:
         for kind, code, text, count in self._conn.execute(ERRORS, self._values):
             groups[str(kind), str(code), fingerprint(str(text))][str(text)] += int(str(count))
         found = [
-            # of texts that are equally frequent always the same one: it is compared, and shown
+            # of equally frequent texts always the same one: it is compared, and shown
             ErrorGroup(kind, code, min(texts, key=lambda t: (-texts[t], t)), texts.total())
             for (kind, code, _), texts in groups.items()
         ]
@@ -278,6 +278,6 @@ VARIABLE = re.compile(
 
 
 def fingerprint(text: str) -> str:
-    """What is left of an error's text when it is the same error: `offset 42` is `offset #`. For
-    grouping only; people are shown a text as it was."""
+    """The part of an error's text that identifies the error: `offset 42` is `offset #`. For
+    grouping only; people are shown the unchanged text."""
     return VARIABLE.sub("#", text)

@@ -1,4 +1,4 @@
-"""Counts per relay and state: estimated at once, or exact however long it takes. For `cli`."""
+"""Counts per relay and state: fast estimates, or exact, however long it takes. Called by `cli`."""
 
 from outbox_core.store.connection import Connection
 from outbox_core.store.inspect.backlog import MOST_COUNTED_ROWS, backlog, published
@@ -46,7 +46,7 @@ def _cheap(conn: Connection, relay: Row) -> Row:
 
 
 def count_unmatched(conn: Connection, exact: bool) -> Row:
-    """Events that no relay has wanted."""
+    """Events that no relay subscribes to."""
     found = fetch(conn, COUNT_UNMATCHED, {"limit": None if exact else MOST_COUNTED_ROWS + 1})[0][
         "n"
     ]

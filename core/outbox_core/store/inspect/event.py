@@ -1,5 +1,5 @@
 """
-One event whole: its fields, where it came from, and who did what to it.
+One event in full: its fields, its causes and effects, and what people did to it.
 
 Called by `cli`, inside `store.reading`.
 """
@@ -40,7 +40,7 @@ READ_AUDIT = """
 
 
 def show(conn: Connection, event_id: UUID, payload_bytes: int | None = None) -> Row:
-    """One event whole: its fields, what each relay did with it, what people did to it."""
+    """One event in full: its fields, what each relay did with it, what people did to it."""
     found = fetch(conn, EVENT, {"event_id": event_id, "bytes": payload_bytes})
     if not found:
         raise RequestRefused(f"there is no event {event_id}")

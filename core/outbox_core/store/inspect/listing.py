@@ -1,9 +1,9 @@
 """
-Selection: which events a person asked for, page by page.
+Listing: the events that a person asked for, page by page.
 
 Called by `cli` (`list`, `dead --list`, `trace`). A row is an event and one relay's delivery of it;
-an event that no relay wanted has a row without a relay. Pages go by seq, not by OFFSET: the next
-one costs what the first did, and events that arrive meanwhile move nothing.
+an event that no relay subscribes to has a row without a relay. Pages go by seq, not by OFFSET: the
+next one costs as much as the first, and events that arrive meanwhile do not shift it.
 """
 
 from collections.abc import Iterator
@@ -20,7 +20,7 @@ from outbox_core.store.reading import THE_RELAYS, Row, fetch, the_relays
 
 @dataclass(frozen=True)
 class Filter:
-    """What is None does not matter. `after` is inclusive, `before` is not."""
+    """None means any. `after` is inclusive, `before` is not."""
 
     relay: str | None = None
     states: tuple[State, ...] = ()
@@ -70,7 +70,7 @@ FILTERS_ON_DELIVERY = {
     " d.last_error->>'text')), lower(%(error)s)) > 0",
 }
 
-# As in the view outbox.events: what no relay has waits only if one may still come to want it.
+# As in the view outbox.events: an event without a delivery waits only if a relay may still get it.
 STATE = sql.SQL("""
     CASE WHEN d.state IS NOT NULL THEN d.state
          WHEN EXISTS (SELECT 1 FROM outbox.unmatched w WHERE w.seq = e.seq)
@@ -84,7 +84,7 @@ COLUMNS = sql.SQL("""
     d.claimed_by, d.claimed_at, d.lease_until, d.published_at, d.result, d.last_error, d.replay_id
 """).format(state=STATE)
 
-# Deliveries are found by (relay, seq): so from an event by way of the few relays.
+# Deliveries are found by (relay, seq): so those of an event are looked up relay by relay.
 FROM_EVENTS = sql.SQL("""
     SELECT {columns}
       FROM outbox.event e
@@ -93,7 +93,7 @@ FROM_EVENTS = sql.SQL("""
      ORDER BY e.seq {direction} LIMIT %(rows)s
 """)
 
-# By state: each relay's rows of each state come from that state's own small index.
+# By state: each relay's rows of a state come from that state's own small index.
 FROM_STATES = sql.SQL("""
     SELECT {columns}
       FROM (SELECT r.id, r.name, line.seq
@@ -135,8 +135,8 @@ STATE_CONDITIONS = {
     State.DEAD: ("d.state = 'DEAD'",),
 }
 
-# created_at is set right after seq is drawn, so it grows with it: a time is found by halving. Ten
-# seconds of margin, for a backend that was held up between the two.
+# created_at is set right after seq is drawn, so it grows with it: a time is found by binary search.
+# Ten seconds of margin, for a backend that was delayed between the two.
 SEQ_AT = """
     WITH RECURSIVE half (low, high) AS (
         SELECT (SELECT seq FROM outbox.event ORDER BY seq LIMIT 1),
@@ -167,18 +167,18 @@ def select(conn: Connection, wanted: Filter, page: Page) -> Listing:
     rows = fetch(conn, query, values)
     if len(rows) <= page.limit:
         return Listing(rows, None)
-    # An event is never cut in two: all its relays' rows are on one page.
+    # All relays' rows of an event are on the same page.
     last = rows[page.limit - 1]["seq"]
     kept = [r for r in rows if (r["seq"] <= last if page.oldest_first else r["seq"] >= last)]
     return Listing(kept, last if len(kept) < len(rows) else None)
 
 
 def compose(conn: Connection, wanted: Filter, page: Page) -> tuple[sql.Composed, dict[str, object]]:
-    """The statement and its values; which way it goes depends on what is asked for."""
+    """The statement and its values; its form depends on the filter."""
     bounds = bounds_of(conn, wanted, page)
     relays = the_relays(conn, wanted.relay)
     values = vars(wanted) | bounds | relays
-    # Enough to see beyond the last event of the page, whichever of its relays' rows is the last.
+    # Enough rows to see past the last event of the page, whichever of its rows is the last.
     beyond = max(1, len(relays["relay_ids"]))
     values |= {"rows": page.limit + beyond, "event_type": as_like(wanted.event_type)}
     if wanted.aggregate is not None:

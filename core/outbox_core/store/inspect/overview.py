@@ -1,4 +1,4 @@
-"""Which relays and which bulk replays there are. Called by `cli`, inside `store.reading`."""
+"""The relays and the bulk replays. Called by `cli`, inside `store.reading`."""
 
 from outbox_core.store.connection import Connection
 from outbox_core.store.reading import Row, fetch
@@ -16,7 +16,7 @@ def relays(conn: Connection) -> list[Row]:
     return fetch(conn, RELAYS)
 
 
-# When the last chunk was done is looked up in the ledger, band by band: it has an index by band.
+# The time of the last chunk is read from the ledger, band by band: it has an index by band.
 REPLAYS = """
     SELECT p.id, r.name AS relay, p.action,
            CASE WHEN p.finished_at IS NOT NULL THEN 'finished'
@@ -40,5 +40,5 @@ REPLAYS = """
 
 
 def replays(conn: Connection, relay: str | None, limit: int) -> list[Row]:
-    """Bulk replays and how far each is, the newest first."""
+    """Bulk replays and their progress, the newest first."""
     return fetch(conn, REPLAYS, {"relay": relay, "limit": limit})

@@ -1,9 +1,9 @@
 """
-Interventions: what a person does to an event by hand, along the lifecycle and into the audit.
+Interventions: what a person does to an event by hand, within the lifecycle, and audited.
 
-Called by `cli`. One event is one transaction: the delivery is locked, judged, changed and written
-to outbox.audit, or nothing of it happens. What is allowed is judged in `intervene.moves`; behind it
-stand the database's own rules.
+Called by `cli`. One event is one transaction: the delivery is locked, checked, changed and recorded
+in outbox.audit, or nothing happens. `intervene.moves` decides what is allowed; the database
+enforces its own rules in addition.
 """
 
 from collections.abc import Callable, Iterable
@@ -20,16 +20,16 @@ from outbox_core.store.connection import Connection, translated
 from outbox_core.store.intervene.moves import (
     Plan,
     Target,
-    judge_death,
-    judge_replay,
-    judge_reschedule,
-    judge_retry,
-    judge_skip,
+    plan_death,
+    plan_replay,
+    plan_reschedule,
+    plan_retry,
+    plan_skip,
     which_relay,
 )
 from outbox_core.store.reading import Row, fetch
 
-PATIENCE = "2s"
+LOCK_TIMEOUT = "2s"
 """For a row that a relay is claiming at this moment: that takes milliseconds."""
 
 
@@ -44,13 +44,13 @@ class Result(NamedTuple):
     after: Row | None = None
 
 
-Judge = Callable[[Target], Plan]
+Planner = Callable[[Target], Plan]
 
 IN_SEQ_ORDER = "SELECT e.event_id FROM outbox.event e WHERE e.event_id = ANY (%s) ORDER BY e.seq"
 
-# In order, a claim looks at a key's events first and takes them then: between the two the first of
-# them must not step aside, or the second goes out before it. So whoever may claim here is held up:
-# a claim locks its holder row, and the lane cannot change hands.
+# With ordering, a claim first reads a key's events and then takes them: in between, the first of
+# them must not leave the line, or the second would be sent before it. So claims from this lane have
+# to wait: a claim locks its holder row, and the lane cannot change hands.
 LANES = """
     SELECT l.token FROM outbox.event e CROSS JOIN outbox.relay r
       JOIN outbox.delivery d ON d.relay_id = r.id AND d.seq = e.seq
@@ -74,7 +74,7 @@ LOCK = """
              WHERE d.hold = 'KEY' AND h.relay_id = r.id AND h.key_hash = d.key_hash
                AND h.hold <> 'NONE' AND h.seq < d.seq
              ORDER BY h.seq LIMIT 1),
-           -- of a busy key only the next ten thousand are looked at: the answer is a warning
+           -- only the next ten thousand events of a key are read: the result is a warning
            (SELECT count(*) FROM (
                 SELECT l.state FROM outbox.event later
                   JOIN outbox.delivery l ON l.relay_id = r.id AND l.seq = later.seq
@@ -101,15 +101,15 @@ class Interventions:
 
     def __init__(self, conn: Connection, actor: str, reason: str, dry_run: bool = False) -> None:
         if not reason.strip():
-            raise SettingsError("a reason is required: it is what the audit is for")
+            raise SettingsError("a reason is required: the audit records it")
         self._conn = conn
         self._actor = actor
         self._reason = reason.strip()
         self._dry_run = dry_run
 
     def retry(self, events: Iterable[UUID], relay: str | None = None) -> list[Result]:
-        """What waits for a time is due now."""
-        return self._each("retry", events, relay, judge_retry)
+        """Make waiting events due now."""
+        return self._each("retry", events, relay, plan_retry)
 
     def reschedule(
         self,
@@ -118,34 +118,34 @@ class Interventions:
         delay: timedelta | None = None,
         relay: str | None = None,
     ) -> list[Result]:
-        """What is PENDING is due then: at a time, or after a delay by the database's clock."""
+        """Make PENDING events due at a time, or after a delay, by the database's clock."""
         return self._each(
-            "reschedule", events, relay, lambda target: judge_reschedule(target, at, delay)
+            "reschedule", events, relay, lambda target: plan_reschedule(target, at, delay)
         )
 
     def declare_dead(
         self, events: Iterable[UUID], relay: str | None = None, hold_key: bool = False
     ) -> list[Result]:
-        """What is PENDING never goes out. Its key goes on, unless `hold_key`."""
+        """PENDING events are never published. Their keys continue, unless `hold_key`."""
         return self._each(
-            "declare-dead", events, relay, lambda t: judge_death(t, self._reason, hold_key)
+            "declare-dead", events, relay, lambda t: plan_death(t, self._reason, hold_key)
         )
 
     def replay(
         self, events: Iterable[UUID], relay: str | None = None, keep_attempts: bool = False
     ) -> list[Result]:
-        """What is DEAD or PUBLISHED goes out again: a new life, with a fresh budget."""
+        """Publish DEAD or PUBLISHED events again, with a fresh budget of attempts."""
         replay_id = f"manual-{uuid4().hex[:12]}"
         return self._each(
-            "replay", events, relay, lambda target: judge_replay(target, replay_id, keep_attempts)
+            "replay", events, relay, lambda target: plan_replay(target, replay_id, keep_attempts)
         )
 
     def skip(self, events: Iterable[UUID], relay: str | None = None) -> list[Result]:
-        """A dead event stays dead, and its key goes on without it."""
-        return self._each("skip", events, relay, judge_skip)
+        """A dead event stays dead, and its key continues without it."""
+        return self._each("skip", events, relay, plan_skip)
 
     def _each(
-        self, action: str, events: Iterable[UUID], relay: str | None, judge: Judge
+        self, action: str, events: Iterable[UUID], relay: str | None, planner: Planner
     ) -> list[Result]:
         with translated():
             wanted = list(dict.fromkeys(events))
@@ -153,11 +153,11 @@ class Interventions:
         unknown = [e for e in wanted if e not in set(found)]
         # In the order of their seq, so that a key's events come back in order.
         return [
-            *(self._one(action, event_id, relay, judge) for event_id in found),
+            *(self._one(action, event_id, relay, planner) for event_id in found),
             *(Result(e, relay, "refused", "there is no such event", []) for e in unknown),
         ]
 
-    def _one(self, action: str, event_id: UUID, relay: str | None, judge: Judge) -> Result:
+    def _one(self, action: str, event_id: UUID, relay: str | None, planner: Planner) -> Result:
         def refused(why: str) -> Result:
             return Result(event_id, relay, "refused", why, [])
 
@@ -165,19 +165,19 @@ class Interventions:
             with translated():
                 try:
                     with self._conn.transaction():
-                        return self._locked(action, event_id, relay, judge)
+                        return self._locked(action, event_id, relay, planner)
                 except pg.LockNotAvailable:
-                    return refused("it is being claimed or changed at this moment: try again")
+                    return refused("it is being claimed or changed right now: try again")
         except RequestRefused as error:
             return refused(str(error))
 
-    def _locked(self, action: str, event_id: UUID, relay: str | None, judge: Judge) -> Result:
-        self._conn.execute(f"SET LOCAL lock_timeout = '{PATIENCE}'")
+    def _locked(self, action: str, event_id: UUID, relay: str | None, planner: Planner) -> Result:
+        self._conn.execute(f"SET LOCAL lock_timeout = '{LOCK_TIMEOUT}'")
         targets = self._lock(event_id, relay)
         if len(targets) != 1:
             raise RequestRefused(which_relay([t.relay for t in targets], relay))
         (target,) = targets
-        plan = judge(target)
+        plan = planner(target)
         if plan.refusal:
             return Result(event_id, target.relay, "refused", plan.refusal, [], target.before)
         return self._carry_out(action, event_id, target, plan)

@@ -1,9 +1,9 @@
 """
 Moves: what may be done to a delivery by hand, and how.
 
-Called by `intervene.interventions`. Pure: a judge looks at a locked delivery and returns a plan,
-which is either a reason why not, or the statements that do it. Each statement repeats the state
-that it starts from, so that it can never do anything else.
+Called by `intervene.interventions`. Pure: a planner takes a locked delivery and returns a plan,
+which is either a refusal, or the statements to execute. Each statement repeats the state that it
+starts from, so that it can never do anything else.
 """
 
 from collections.abc import Sequence
@@ -36,15 +36,15 @@ class Target(NamedTuple):
     max_attempts: int | None
     last_publication: str | None
     waits_for: str | None
-    """Where hold is KEY: the event in front, in words."""
+    """If hold is KEY: the event in front of it, in words."""
     published_later: int
-    """Events of its key that come after it and are out already."""
+    """Later events of its key that are already published."""
     before: dict[str, Any]
 
 
 @dataclass
 class Plan:
-    """Why not (refusal), or why there is nothing to do (unchanged), or what to execute."""
+    """The refusal, or why there is nothing to do (unchanged), or the statements to execute."""
 
     refusal: str | None = None
     unchanged: str | None = None
@@ -54,8 +54,8 @@ class Plan:
     warnings: list[str] = field(default_factory=list)
 
 
-# A relay finds what waits by its hold and available_at; what is suspected of killing relays stays
-# a suspect, and so goes alone. Its age counts from then on, too: a person wants it to go out.
+# A relay finds waiting deliveries by hold and available_at; one that is suspected of killing relays
+# stays a suspect, and so is sent alone. Its age counts from the new time, too.
 DUE_AT = """
     UPDATE outbox.delivery d SET
            available_at = coalesce(%(at)s::timestamptz, now() + %(delay)s::interval),
@@ -64,7 +64,7 @@ DUE_AT = """
      WHERE d.relay_id = %(relay_id)s AND d.seq = %(seq)s AND d.state = 'PENDING'
 """
 
-# There is no way from PENDING to DEAD but by a claim; this one is no attempt, so none is counted.
+# PENDING becomes DEAD only through a claim; this claim is not an attempt, so none is counted.
 CLAIM = """
     UPDATE outbox.delivery d SET
            state = 'CLAIMED', hold = 'NONE', available_at = least(d.available_at, now()),
@@ -80,7 +80,7 @@ BURY = """
      WHERE d.relay_id = %(relay_id)s AND d.seq = %(seq)s AND d.state = 'CLAIMED'
 """
 
-# As bulk replays do it: `schema/functions/replay_moves.sql`.
+# The same move as in bulk replays: `schema/functions/replay_moves.sql`.
 REPLAY = "SELECT outbox.replay_one(%(relay_id)s, %(seq)s, %(replay_id)s, %(reset)s)"
 
 SKIP = """
@@ -88,23 +88,23 @@ SKIP = """
      WHERE d.relay_id = %(relay_id)s AND d.seq = %(seq)s AND d.state = 'DEAD' AND d.hold = 'DEAD'
 """
 
-# What waited behind it does so no longer.
+# Events that waited behind it no longer do.
 RELEASE = "SELECT outbox.release_behind(%(relay_id)s, ARRAY[%(seq)s::bigint])"
 
 AT_ONCE = timedelta()
 
 
-def judge_retry(target: Target) -> Plan:
+def plan_retry(target: Target) -> Plan:
     if refusal := not_waiting(target, "retry"):
         return Plan(refusal=refusal)
     if target.hold is Hold.NONE or target.is_due:
-        return Plan(unchanged="it is due already: the next free relay takes it")
+        return Plan(unchanged="it is already due: the next free relay takes it")
     return Plan(
         statements=[DUE_AT], values={"at": None, "delay": AT_ONCE}, detail="PENDING, due now"
     )
 
 
-def judge_reschedule(target: Target, at: datetime | None, delay: timedelta | None) -> Plan:
+def plan_reschedule(target: Target, at: datetime | None, delay: timedelta | None) -> Plan:
     if refusal := not_waiting(target, "reschedule"):
         return Plan(refusal=refusal)
     when = f"at {at.isoformat()}" if at else f"in {format_duration(delay or AT_ONCE)}"
@@ -118,13 +118,13 @@ def judge_reschedule(target: Target, at: datetime | None, delay: timedelta | Non
     return plan
 
 
-def judge_death(target: Target, reason: str, hold_key: bool) -> Plan:
+def plan_death(target: Target, reason: str, hold_key: bool) -> Plan:
     if refusal := in_flight(target):
         return Plan(refusal=refusal)
     if target.state is State.PUBLISHED:
-        return Plan(refusal="it is PUBLISHED: what is out cannot be called back")
+        return Plan(refusal="it is PUBLISHED: it cannot be recalled")
     if target.state is State.DEAD:
-        return Plan(refusal="it is DEAD already")
+        return Plan(refusal="it is already DEAD")
     error = Error.of(ErrorClass.OPERATOR, "DECLARED_DEAD", reason)
     keyed = target.ordered and target.ordering_key is not None
     plan = Plan(
@@ -138,16 +138,16 @@ def judge_death(target: Target, reason: str, hold_key: bool) -> Plan:
     if keyed:
         plan.warnings.append(
             f"its key {target.ordering_key!r} "
-            + ("waits until it is replayed or skipped" if hold_key else "goes on without it")
+            + ("waits until it is replayed or skipped" if hold_key else "continues without it")
         )
     return plan
 
 
-def judge_replay(target: Target, replay_id: str, keep_attempts: bool) -> Plan:
+def plan_replay(target: Target, replay_id: str, keep_attempts: bool) -> Plan:
     if refusal := in_flight(target):
         return Plan(refusal=refusal)
     if target.state is State.PENDING:
-        return Plan(refusal="it is PENDING: it goes out anyway (retry makes it due now)")
+        return Plan(refusal="it is PENDING: it will be published anyway (retry makes it due now)")
     plan = Plan(
         statements=[REPLAY],
         values={"replay_id": replay_id, "reset": not keep_attempts},
@@ -156,33 +156,33 @@ def judge_replay(target: Target, replay_id: str, keep_attempts: bool) -> Plan:
     plan.warnings.append(
         f"it was published at {target.last_publication}: consumers get it again"
         if target.last_publication
-        else "an attempt without an answer may have arrived: consumers may get it twice"
+        else "an attempt without an answer may have reached the broker: consumers may get it twice"
     )
     if target.published_later:
         plan.warnings.append(
             f"order: {target.published_later} later event(s) of its key {target.ordering_key!r} "
-            "are published already, and this one comes after them"
+            "are already published, and this one comes after them"
         )
     limit = target.max_attempts
     if keep_attempts and target.attempts_in_budget:
         plan.warnings.append(
             f"{target.attempts_in_budget}{f' of {limit}' if limit else ''} attempts stay counted: "
-            "a failure may be its last"
+            "it may be DEAD after the next failure"
         )
     if not target.active:
-        plan.warnings.append(f"relay {target.relay!r} is not active: nothing publishes it for now")
+        plan.warnings.append(f"relay {target.relay!r} is not active: it is not published for now")
     return plan
 
 
-def judge_skip(target: Target) -> Plan:
+def plan_skip(target: Target) -> Plan:
     if target.state is not State.DEAD:
-        return Plan(refusal=f"it is {target.state}: only a dead event blocks its key for good")
+        return Plan(refusal=f"it is {target.state}: only a DEAD event can be skipped")
     if target.hold is not Hold.DEAD:
         return Plan(unchanged="it is DEAD and blocks nothing")
     return Plan(
         statements=[SKIP, RELEASE],
-        detail=f"stays DEAD; its key {target.ordering_key!r} goes on",
-        warnings=["later events of its key are published without it: a gap for their consumers"],
+        detail=f"stays DEAD; its key {target.ordering_key!r} continues",
+        warnings=["later events of its key are published without it: consumers see a gap"],
     )
 
 
@@ -191,26 +191,26 @@ def in_flight(target: Target) -> str | None:
         return None
     if target.lease_ended:
         return (
-            f"it is CLAIMED by {target.claimed_by}, whose lease has ended: "
+            f"it is CLAIMED by {target.claimed_by}, whose lease has expired: "
             "`outbox-relay reap` or a running relay takes it back"
         )
-    return f"it is CLAIMED by {target.claimed_by}, in flight: wait, or let the lease end"
+    return f"it is CLAIMED by {target.claimed_by}, in flight: wait, or let the lease expire"
 
 
 def not_waiting(target: Target, verb: str) -> str | None:
     if refusal := in_flight(target):
         return refusal
     if target.state is not State.PENDING:
-        return f"it is {target.state}, not PENDING: `outbox-relay replay` brings it back"
+        return f"it is {target.state}, not PENDING: use `outbox-relay replay`"
     if target.hold is Hold.KEY:
-        front = target.waits_for or "an earlier event of its key, which has just moved on"
+        front = target.waits_for or "an earlier event of its key, which has just changed"
         return f"it waits behind {front}: {verb}, replay or skip that one"
     return None
 
 
 def which_relay(found: Sequence[str], wanted: str | None) -> str:
     if found:
-        return f"relays {', '.join(sorted(found))} have it: say which with --relay"
+        return f"relays {', '.join(sorted(found))} have it: choose one with --relay"
     if wanted is not None:
         return f"relay {wanted!r} has no delivery of it"
-    return "no relay has a delivery of it: none wanted it yet, or the one that did was retired"
+    return "no relay has a delivery of it: none subscribes to it, or the one that did was retired"

@@ -1,10 +1,10 @@
 """
-Retirement: a relay ends for good, and what waits for it with it.
+Retirement: ends a relay permanently, and drops the events that wait for it.
 
-Called by `cli` (`retire`). Three steps, each of which may be repeated: nobody is at work for it any
-more; it is marked as retired, in the audit, and gets nothing new; what waits for it is dropped, in
-batches, until no transaction is left that could add to it. The rules are the database's own, with
-their reasons: `schema/functions/retirement.sql`.
+Called by `cli` (`retire`). Three steps, each of which may be repeated: wait until no process works
+for it; mark it as retired, in the audit, so that it gets nothing new; drop what waits for it, in
+batches, until no transaction is left that could add to it. The database enforces the rules, and
+gives the reasons: `schema/functions/retirement.sql`.
 """
 
 import time
@@ -19,13 +19,13 @@ from outbox_core.store.connection import Connection, translated
 from outbox_core.store.inspect.backlog import backlog
 from outbox_core.store.reading import fetch
 
-BATCH = 10_000
-"""Rows per transaction: a fraction of a second, so that nobody waits for its locks."""
-PAUSE = 0.2
+BATCH_ROWS = 10_000
+"""Per transaction: a fraction of a second, so that nobody waits for its locks."""
+CHECK_EVERY_SECONDS = 0.2
 
 FIND = "SELECT id FROM outbox.relay WHERE name = %(relay)s AND retirement IS NULL"
 
-# Of that name, by what the audit says: their own name is another now.
+# Relays that had this name, from the audit: a retired relay has another name.
 RETIRED = """
     SELECT r.id FROM outbox.relay r JOIN outbox.audit a ON a.id = r.retirement
      WHERE a.relay = %(relay)s ORDER BY r.id
@@ -45,8 +45,8 @@ IN_FLIGHT = """
            AS there
 """
 
-# Every transaction that may not have seen the mark has an id below ours, unless it has written
-# nothing yet and keeps an old snapshot: what such a one adds, a later run drops.
+# Every transaction that may not have seen the mark has an id below ours, unless it has an old
+# snapshot and has written nothing yet: what such a transaction adds is dropped by a later run.
 OUR_XID = "SELECT pg_current_xact_id()::text::bigint AS xid"
 HORIZON = "SELECT pg_snapshot_xmin(pg_current_snapshot())::text::bigint AS xid"
 
@@ -58,13 +58,13 @@ AUDIT = """
 
 class Retirement(NamedTuple):
     status: str
-    """done, planned (a dry run), unchanged, or unfinished: to be run again."""
+    """done, planned (a dry run), unchanged, or unfinished: run it again."""
     relay: str
     dropped: int
-    """Deliveries that waited; in a dry run those that would be dropped."""
+    """Waiting deliveries; in a dry run, those that would be dropped."""
     approximate: bool
     dead: int
-    """Dead ones; they stay on record, as do those that were published."""
+    """Dead deliveries; they stay on record, like published ones."""
     detail: str
 
 
@@ -80,32 +80,32 @@ class Retiring:
         progress: Callable[[int], None] = lambda dropped: None,
     ) -> None:
         if not reason.strip():
-            raise SettingsError("a reason is required: it is what the audit is for")
+            raise SettingsError("a reason is required: the audit records it")
         self._conn = conn
         self._about = {"relay": relay, "actor": actor, "reason": reason.strip()}
         self._relay = relay
         self._progress = progress
 
     def plan(self) -> Retirement:
-        """What would happen; nothing does."""
+        """What would happen; changes nothing."""
         with translated():
             found = fetch(self._conn, FIND, self._about)
         if not found:
             return self._result("unchanged", 0, detail="no such relay is registered")
         seen = backlog(self._conn, found[0]["id"])
         busy = self._at_work(found[0]["id"])
-        detail = f"refused while it is at work: {', '.join(busy)}" if busy else "it is idle"
+        detail = f"refused while it is running: {', '.join(busy)}" if busy else "it is idle"
         waiting = seen.pending + seen.claimed
         return Retirement("planned", self._relay, waiting, seen.approximate, seen.dead, detail)
 
     def carry_out(self, wait: timedelta) -> Retirement:
-        """`wait`: for processes that drain, and for transactions that began before."""
+        """`wait`: how long to wait for processes that drain, and for earlier transactions."""
         until = time.monotonic() + wait.total_seconds()
         try:
             with translated():
                 found = fetch(self._conn, FIND, self._about)
                 before = fetch(self._conn, RETIRED, self._about)
-        except SchemaMissing:  # of a relay that never started there is nothing to forget
+        except SchemaMissing:  # no relay has ever started here
             return self._result("unchanged", 0, detail="this database has no outbox")
         dead = 0
         if found:
@@ -125,17 +125,17 @@ class Retiring:
                 "unfinished",
                 dropped,
                 dead,
-                "something of it is in flight, or a transaction that began before is still open: "
-                "run it again when that is over",
+                "events of it are in flight, or a transaction that began before is still open: "
+                "run it again when they have ended",
             )
         if not found and not dropped:
-            return self._result("unchanged", 0, detail="it is retired already")
+            return self._result("unchanged", 0, detail="it is already retired")
         return self._result("done", dropped, dead, "nothing waits for it any more")
 
     def _mark(self, relay_id: int, until: float) -> None:
-        """Refused by the database while somebody is at work; they may drain until then."""
+        """The database refuses it while a process works for the relay; it may drain until then."""
         while self._at_work(relay_id) and time.monotonic() < until:
-            time.sleep(PAUSE)
+            time.sleep(CHECK_EVERY_SECONDS)
         with translated():
             fetch(self._conn, MARK, self._about)
 
@@ -144,22 +144,22 @@ class Retiring:
             return fetch(self._conn, AT_WORK, {"id": relay_id})[0]["owners"] or []
 
     def _drop_all(self, ids: list[int], until: float) -> tuple[int, bool]:
-        """How many, and whether that is all that there will ever be."""
+        """How many were dropped, and whether no more can come."""
         xid = fetch(self._conn, OUR_XID)[0]["xid"]
         total = 0
         while True:
-            settled = fetch(self._conn, HORIZON)[0]["xid"] >= xid  # asked before we look
+            settled = fetch(self._conn, HORIZON)[0]["xid"] >= xid  # read before dropping
             for relay_id in ids:
                 total += self._drop(relay_id)
             settled = settled and not fetch(self._conn, IN_FLIGHT, {"ids": ids})[0]["there"]
             if settled or time.monotonic() >= until:
                 return total, settled
-            time.sleep(PAUSE)
+            time.sleep(CHECK_EVERY_SECONDS)
 
     def _drop(self, relay_id: int) -> int:
         total, lane, seq = 0, -2, 0  # before the first lane
         while True:
-            row = self._conn.execute(DROP, (relay_id, BATCH, lane, seq)).fetchone()
+            row = self._conn.execute(DROP, (relay_id, BATCH_ROWS, lane, seq)).fetchone()
             assert row is not None
             dropped, lane, seq = map(int, row)
             total += dropped

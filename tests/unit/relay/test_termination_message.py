@@ -1,4 +1,4 @@
-"""The last words of a replay's driver: whole, whatever there is to say."""
+"""The termination message of a replay's driver: valid however much there is to report."""
 
 from datetime import UTC, datetime
 from pathlib import Path
@@ -38,14 +38,14 @@ def left(words: ReplayReport, folder: Path, monkeypatch: pytest.MonkeyPatch) -> 
     file = folder / "termination-log"
     file.write_text("")
     monkeypatch.setenv("OUTBOX_TERMINATION_LOG", str(file))
-    termination.write(words.last_words())
+    termination.write(words.termination_message())
     read = ReplayReport.read(kept(file.read_text()))
     assert read is not None
     return read
 
 
 def test_what_just_fits_is_kept_whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    short = len(report().last_words())
+    short = len(report().termination_message())
     for room in range(-2, 3):  # around the last byte, which is the line's end
         words = report(message="m" * (TERMINATION_BYTES - short + 3 + room))
         read = left(words, tmp_path, monkeypatch)
@@ -54,7 +54,7 @@ def test_what_just_fits_is_kept_whole(tmp_path: Path, monkeypatch: pytest.Monkey
             assert read == words
 
 
-def test_types_and_samples_give_way_and_it_is_said(
+def test_types_and_samples_are_left_out_and_counted(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     read = left(report(types=100, samples=20, name=60), tmp_path, monkeypatch)
@@ -80,9 +80,9 @@ def test_where_all_types_fit_none_is_left_out(
     name=st.integers(3, 5000),
     message=st.text(max_size=6000),
 )
-def test_whatever_there_is_to_say_it_fits_and_can_be_read(
+def test_however_much_there_is_to_report_it_fits_and_can_be_read(
     types: int, samples: int, name: int, message: str
 ) -> None:
-    text = report(types, samples, name, message).last_words()
+    text = report(types, samples, name, message).termination_message()
     assert len(text.encode()) < TERMINATION_BYTES
     assert ReplayReport.read(text) is not None

@@ -1,4 +1,4 @@
-"""`dead`, `stuck`, `counts`: what is wrong and how much of it there is."""
+"""`dead`, `stuck`, `counts`: what is wrong, and how many events are affected."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import asdict
@@ -7,7 +7,7 @@ import click
 
 from outbox_core.model.lifecycle import State
 from outbox_core.store.inspect import counts as count
-from outbox_core.store.inspect import trouble
+from outbox_core.store.inspect import problems
 from outbox_core.store.inspect.backlog import MOST_COUNTED_ROWS
 from outbox_core.store.inspect.listing import Filter, Page, select
 from outbox_core.store.reading import Row, clock
@@ -30,8 +30,8 @@ from outbox_relay.cli.output import (
 )
 
 HINT = (
-    "When the cause is gone: outbox-relay replay EVENT... --reason '...' sends them again; "
-    "outbox-relay skip EVENT --reason '...' lets a blocked key go on without one."
+    "When the cause is fixed: outbox-relay replay EVENT... --reason '...' sends them again; "
+    "outbox-relay skip EVENT --reason '...' lets a blocked key continue without one."
 )
 
 
@@ -40,7 +40,7 @@ HINT = (
 @relay_option
 @click.option("--tenant", metavar="TENANT")
 @click.option(
-    "--group-by", type=click.Choice(list(trouble.GROUP_BY)), default="error", show_default=True
+    "--group-by", type=click.Choice(list(problems.GROUP_BY)), default="error", show_default=True
 )
 @click.option("--list", "as_list", is_flag=True, help="The events themselves, newest first.")
 @click.option("--limit", type=click.IntRange(1, 10_000), default=50, show_default=True)
@@ -58,7 +58,7 @@ def dead(
     timeout: float,
     output: str,
 ) -> None:
-    """Dead events, grouped by what killed them; numbers and ids in error texts do not count."""
+    """Dead events, grouped by their error; numbers and ids in error texts are ignored."""
     with source.snapshot(timeout) as conn:
         now = clock(conn)
         if as_list:
@@ -67,7 +67,7 @@ def dead(
             if output == "table":
                 note(HINT)
             return
-        groups, complete = trouble.dead_groups(conn, group_by, relay, tenant)
+        groups, complete = problems.dead_groups(conn, group_by, relay, tenant)
     if output == "json":
         document = [{**g.by, **{k: v for k, v in asdict(g).items() if k != "by"}} for g in groups]
         print_json({"groups": document[:limit], "complete": complete, "hint": HINT})
@@ -90,7 +90,7 @@ def dead(
         note("nothing is dead")
         return
     if not complete:
-        note(f"only the newest {trouble.MOST_DEAD_READ} were read")
+        note(f"only the newest {problems.MOST_DEAD_READ} were read")
     note(HINT)
 
 
@@ -113,7 +113,7 @@ FAILING_COLUMNS: Columns = {
 BLOCKED_COLUMNS: Columns = {
     "RELAY": lambda r: r["relay"],
     "KEY": lambda r: r["ordering_key"],
-    "WAITING": lambda r: capped(r["waiting"], trouble.MOST_COUNTED_BEHIND),
+    "WAITING": lambda r: capped(r["waiting"], problems.MOST_COUNTED_BEHIND),
     "DEAD EVENT": lambda r: r["event_id"],
     "TYPE": lambda r: r["event_type"],
     "ERROR": lambda r: error_cell(r["last_error"]),
@@ -144,7 +144,7 @@ def capped(count: int, cap: int) -> str:
     type=click.IntRange(1),
     default=3,
     show_default=True,
-    help="Failures from which an event counts as failing repeatedly.",
+    help="From how many failures on an event counts as failing repeatedly.",
 )
 @click.option("--limit", type=click.IntRange(1, 10_000), default=20, show_default=True)
 @timeout_option
@@ -152,21 +152,21 @@ def capped(count: int, cap: int) -> str:
 def stuck(
     source: Source, relay: str | None, attempts: int, limit: int, timeout: float, output: str
 ) -> None:
-    """What does not move: dead relays' claims, repeated failures, blocked keys, unwanted events."""
+    """What does not move: expired claims, repeated failures, blocked keys, unmatched events."""
     with source.snapshot(timeout) as conn:
-        found = trouble.stuck(conn, relay, attempts, limit=limit)
+        found = problems.stuck(conn, relay, attempts, limit=limit)
     if output == "json":
         print_json(found._asdict())
         return
     sections: list[tuple[str, Columns, Sequence[Row]]] = [
         (
-            "Claimed, and the lease is over (reap takes them back)",
+            "Claimed, and the lease has expired (reap takes them back)",
             EXPIRED_COLUMNS,
             found.expired_claims,
         ),
         ("Failing repeatedly (show EVENT shows why)", FAILING_COLUMNS, found.failing),
         ("Keys blocked by a dead event (replay or skip it)", BLOCKED_COLUMNS, found.blocked_keys),
-        ("Wanted by no relay (subscribe to them)", UNMATCHED_COLUMNS, found.unmatched),
+        ("Unmatched: no relay subscribes to these", UNMATCHED_COLUMNS, found.unmatched),
         (
             "Relays with due events that claim nothing (is one running?)",
             IDLE_COLUMNS,
@@ -212,4 +212,4 @@ def counts(source: Source, exact: bool, timeout: float, output: str) -> None:
     }
     print_table(columns, rows)
     if unmatched["count"]:
-        click.echo(f"wanted by no relay: {unmatched['count']}{'+' * unmatched['at_least']}")
+        click.echo(f"unmatched events: {unmatched['count']}{'+' * unmatched['at_least']}")

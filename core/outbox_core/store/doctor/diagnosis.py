@@ -1,8 +1,8 @@
 """
-Findings: what the facts about a database mean for delivery, and the cure.
+Diagnosis: what the facts about a database mean for delivery, and the cure.
 
-Called by `cli` (`check`). Pure. `fail` is what would stop delivery or void its promises; `warn` is
-what will hurt some day; `ok` is said too, so that the reader knows what was looked at.
+Called by `cli` (`check`). Pure. `fail`: it stops delivery or breaks a guarantee. `warn`: it will
+cause harm later. `ok` is reported too, so that the reader knows what was checked.
 """
 
 from collections.abc import Callable, Iterator
@@ -14,12 +14,13 @@ from outbox_core.store.migrate import KNOWN
 
 OLDEST_SERVER = 140000
 """CYCLE in recursive queries; pg_current_xact_id and gen_random_uuid are older."""
-LONG = 300.0
-"""Seconds after which an open transaction is worth a warning."""
-SKEW = 5.0
+LONG_TRANSACTION_SECONDS = 300.0
+"""An open transaction is worth a warning after this time."""
+TOLERATED_SKEW_SECONDS = 5.0
+"""Between the database's clock and ours."""
 
 
-class Finding(NamedTuple):
+class Diagnosis(NamedTuple):
     level: str
     """ok, warn or fail"""
     check: str
@@ -27,23 +28,23 @@ class Finding(NamedTuple):
     cure: str = ""
 
 
-def ok(check: str, text: str) -> Finding:
-    return Finding("ok", check, text)
+def ok(check: str, text: str) -> Diagnosis:
+    return Diagnosis("ok", check, text)
 
 
-def warn(check: str, text: str, cure: str) -> Finding:
-    return Finding("warn", check, text, cure)
+def warn(check: str, text: str, cure: str) -> Diagnosis:
+    return Diagnosis("warn", check, text, cure)
 
 
-def fail(check: str, text: str, cure: str) -> Finding:
-    return Finding("fail", check, text, cure)
+def fail(check: str, text: str, cure: str) -> Diagnosis:
+    return Diagnosis("fail", check, text, cure)
 
 
-def judge(facts: Facts, settings: RelaySettings | None) -> list[Finding]:
-    return [finding for check in CHECKS for finding in check(facts, settings)]
+def diagnose(facts: Facts, settings: RelaySettings | None) -> list[Diagnosis]:
+    return [diagnosis for check in CHECKS for diagnosis in check(facts, settings)]
 
 
-def server(facts: Facts, _: RelaySettings | None) -> Iterator[Finding]:
+def server(facts: Facts, _: RelaySettings | None) -> Iterator[Diagnosis]:
     major, minor = divmod(facts.version, 10000)
     text = f"PostgreSQL {major}.{minor}, as {facts.user}"
     if facts.version < OLDEST_SERVER:
@@ -52,11 +53,11 @@ def server(facts: Facts, _: RelaySettings | None) -> Iterator[Finding]:
         yield ok("server", text)
 
 
-def writable(facts: Facts, _: RelaySettings | None) -> Iterator[Finding]:
+def writable(facts: Facts, _: RelaySettings | None) -> Iterator[Diagnosis]:
     if facts.in_recovery:
         yield fail(
             "writable",
-            "this server is a standby: it takes no writes",
+            "this server is a standby: it accepts no writes",
             "connect to the primary (target_session_attrs=read-write in the DSN)",
         )
     elif facts.settings["default_transaction_read_only"] == "on":
@@ -66,10 +67,10 @@ def writable(facts: Facts, _: RelaySettings | None) -> Iterator[Finding]:
             "ALTER ROLE or ALTER DATABASE ... RESET default_transaction_read_only",
         )
     else:
-        yield ok("writable", "a primary that takes writes")
+        yield ok("writable", "a primary that accepts writes")
 
 
-def schema(facts: Facts, _: RelaySettings | None) -> Iterator[Finding]:
+def schema(facts: Facts, _: RelaySettings | None) -> Iterator[Diagnosis]:
     if not facts.may_use_schema:
         yield fail(
             "schema",
@@ -77,13 +78,14 @@ def schema(facts: Facts, _: RelaySettings | None) -> Iterator[Finding]:
             f'GRANT outbox_relay TO "{facts.user}"',
         )
     elif facts.schema == 0 and facts.missing:
-        return  # it is there and cannot be read: `grants` says so
+        return  # it exists but cannot be read: `grants` reports it
     elif facts.schema == 0:
         yield fail("schema", "there is no outbox schema", "outbox-relay migrate")
-    elif facts.foreign:
+    elif facts.changed_migrations:
         yield fail(
             "schema",
-            f"made before the first release, by another {', '.join(facts.foreign)} than ours",
+            f"made before the first release: {', '.join(facts.changed_migrations)} differs from "
+            "this program's",
             "save what you need, DROP SCHEMA outbox CASCADE, outbox-relay migrate",
         )
     elif facts.schema < KNOWN:
@@ -104,16 +106,16 @@ def schema(facts: Facts, _: RelaySettings | None) -> Iterator[Finding]:
         yield warn(
             "schema",
             f"version {facts.schema}, with {' and '.join(facts.other_code)} of another build",
-            "outbox-relay migrate, of the newest build that is in use",
+            "run outbox-relay migrate of the newest build that is in use",
         )
     else:
         yield ok("schema", f"version {facts.schema}")
 
 
-def grants(facts: Facts, _: RelaySettings | None) -> Iterator[Finding]:
+def grants(facts: Facts, _: RelaySettings | None) -> Iterator[Diagnosis]:
     if not facts.missing:
         if facts.schema:
-            yield ok("grants", f"{facts.user} may do all that a relay does")
+            yield ok("grants", f"{facts.user} has every right that a relay needs")
         return
     shown = ", ".join(facts.missing[:5])
     more = len(facts.missing) - 5
@@ -124,27 +126,28 @@ def grants(facts: Facts, _: RelaySettings | None) -> Iterator[Finding]:
     )
 
 
-def triggers(facts: Facts, _: RelaySettings | None) -> Iterator[Finding]:
+def triggers(facts: Facts, _: RelaySettings | None) -> Iterator[Diagnosis]:
     if not facts.schema:
         return
     if facts.missing_triggers:
         yield fail(
             "triggers",
-            f"gone: {', '.join(facts.missing_triggers)}",
-            "restore them from a backup or from schema/triggers.sql: events may be lost without",
+            f"missing: {', '.join(facts.missing_triggers)}",
+            "restore them from a backup or from schema/triggers.sql: without them events may be "
+            "lost",
         )
     if facts.disabled_triggers:
         yield fail(
             "triggers",
             f"disabled: {', '.join(facts.disabled_triggers)}",
             "ALTER TABLE outbox.event (or .delivery, .relay, .audit) ENABLE ALWAYS TRIGGER ...; "
-            "events that were inserted meanwhile have no delivery",
+            "events inserted while they were disabled have no delivery",
         )
     if not facts.missing_triggers and not facts.disabled_triggers:
         yield ok("triggers", "all enabled")
 
 
-def durability(facts: Facts, _: RelaySettings | None) -> Iterator[Finding]:
+def durability(facts: Facts, _: RelaySettings | None) -> Iterator[Diagnosis]:
     off = [n for n in ("fsync", "full_page_writes") if facts.settings[n] == "off"]
     if off:
         yield warn(
@@ -153,13 +156,13 @@ def durability(facts: Facts, _: RelaySettings | None) -> Iterator[Finding]:
             "set to on and restart",
         )
     if facts.settings["synchronous_commit"] == "off":
-        yield Finding(
+        yield Diagnosis(
             *(
                 "warn",
                 "durability",
-                "synchronous_commit is off: a crash forgets what was published",
+                "synchronous_commit is off: a crash may lose the last commits",
             ),
-            "set it to on: events committed last may be lost, others published again",
+            "set it to on: otherwise new events may be lost, and others published again",
         )
     elif not off:
         yield ok(
@@ -169,20 +172,20 @@ def durability(facts: Facts, _: RelaySettings | None) -> Iterator[Finding]:
         )
 
 
-def vacuum(facts: Facts, _: RelaySettings | None) -> Iterator[Finding]:
+def vacuum(facts: Facts, _: RelaySettings | None) -> Iterator[Diagnosis]:
     if facts.settings["autovacuum"] == "off" or facts.settings["track_counts"] == "off":
         yield warn(
             "autovacuum",
             "off: every event leaves two dead row versions",
-            "set autovacuum and track_counts to on, or delivery slows down day by day",
+            "set autovacuum and track_counts to on: otherwise delivery becomes slower every day",
         )
     else:
         yield ok("autovacuum", "on")
 
 
-def connections(facts: Facts, settings: RelaySettings | None) -> Iterator[Finding]:
+def connections(facts: Facts, settings: RelaySettings | None) -> Iterator[Diagnosis]:
     if facts.pooled:
-        return  # the pooler's business
+        return  # the pooler limits them
     total = int(facts.settings["max_connections"])
     free = total - int(facts.settings["superuser_reserved_connections"]) - facts.connections
     needed = (settings.workers if settings else 2) + 3  # leases, status, listener
@@ -197,33 +200,33 @@ def connections(facts: Facts, settings: RelaySettings | None) -> Iterator[Findin
         yield ok("connections", text)
 
 
-def pooler(facts: Facts, settings: RelaySettings | None) -> Iterator[Finding]:
+def pooler(facts: Facts, settings: RelaySettings | None) -> Iterator[Diagnosis]:
     if not facts.pooled:
         yield ok("pooler", "none in between")
     elif settings is not None and settings.polling.notify:
         yield fail(
             "pooler",
-            "there is one in between, and polling.notify needs a session",
+            "there is one in between, but polling.notify needs a session",
             "set polling.notify to false, or connect directly",
         )
     else:
-        yield ok("pooler", "one in between (PgBouncer): fine, polling needs no session")
+        yield ok("pooler", "one in between (PgBouncer): fine, because polling needs no session")
 
 
-def old_transactions(facts: Facts, _: RelaySettings | None) -> Iterator[Finding]:
-    long = [h for h in facts.holders if (h.seconds or 0) > LONG or is_stale(h)]
+def old_transactions(facts: Facts, _: RelaySettings | None) -> Iterator[Diagnosis]:
+    long = [h for h in facts.holders if (h.seconds or 0) > LONG_TRANSACTION_SECONDS or is_stale(h)]
     for holder in long:
         age = f" for {holder.seconds / 60:.0f} min" if holder.seconds is not None else ""
         who = ", ".join(filter(None, (holder.user, holder.application, holder.state)))
         yield warn(
             "old transactions",
-            f"{holder.what} {holder.name} ({who}) is open{age} and keeps dead rows of the last "
-            f"{holder.xids} transactions: tables grow until it ends",
+            f"{holder.what} {holder.name} ({who}) has been open{age} and keeps the dead rows of "
+            f"the last {holder.xids} transactions: tables grow until it ends",
             cure_of(holder),
         )
     if not long:
         oldest = max((h.seconds or 0 for h in facts.holders), default=0)
-        yield ok("old transactions", f"the oldest is open for {oldest:.0f} s")
+        yield ok("old transactions", f"the oldest has been open for {oldest:.0f} s")
     if facts.hidden_sessions:
         yield warn(
             "old transactions",
@@ -249,29 +252,29 @@ def cure_of(holder: Holder) -> str:
             return f"SELECT pg_drop_replication_slot('{holder.name}') if nobody needs it any more"
 
 
-def clocks(facts: Facts, _: RelaySettings | None) -> Iterator[Finding]:
+def clocks(facts: Facts, _: RelaySettings | None) -> Iterator[Diagnosis]:
     text = f"the database's clock is {abs(facts.skew):.1f} s "
     text += "ahead of ours" if facts.skew > 0 else "behind ours"
-    if abs(facts.skew) > SKEW:
+    if abs(facts.skew) > TOLERATED_SKEW_SECONDS:
         yield warn(
             "clocks",
             text,
-            "synchronise both (NTP): delivery goes by the database's, logs by ours",
+            "synchronise both (NTP): delivery uses the database's clock, logs use ours",
         )
     else:
         yield ok("clocks", text)
 
 
-def unmatched(facts: Facts, _: RelaySettings | None) -> Iterator[Finding]:
+def unmatched(facts: Facts, _: RelaySettings | None) -> Iterator[Diagnosis]:
     if facts.unmatched:
         yield warn(
             "subscriptions",
-            "there are events that no relay wants",
+            "there are events that no relay subscribes to",
             "outbox-relay stuck shows their types; a relay that subscribes to them gets them",
         )
 
 
-Check = Callable[[Facts, RelaySettings | None], Iterator[Finding]]
+Check = Callable[[Facts, RelaySettings | None], Iterator[Diagnosis]]
 CHECKS: tuple[Check, ...] = (
     server,
     writable,

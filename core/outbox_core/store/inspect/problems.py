@@ -1,8 +1,8 @@
 """
-Trouble: the dead grouped by what killed them, and what is stuck.
+Problems: dead events grouped by their cause, and what is stuck.
 
 Called by `cli` (`dead`, `stuck`). Reads bounded amounts: of a million dead events the newest show
-what is wrong, and the answer includes whether it is complete.
+what is wrong, and the result shows whether it is complete.
 """
 
 from dataclasses import dataclass, field
@@ -16,7 +16,7 @@ from outbox_core.store.reading import THE_RELAYS, Row, fetch, the_relays
 MOST_DEAD_READ = 100_000
 """Dead events that are read for grouping."""
 MOST_COUNTED_BEHIND = 1000
-"""Up to here the events behind a blocked key are counted."""
+"""Events that are counted behind a blocked key."""
 
 NEWEST_DEAD = f"""
     SELECT r.name AS relay, d.last_error->>'class' AS class, d.last_error->>'code' AS code,
@@ -40,14 +40,14 @@ GROUP_BY = {
 
 @dataclass
 class Group:
-    """Dead events that have the same cause, or whatever else they were grouped by."""
+    """Dead events with the same cause, or the same value of what they are grouped by."""
 
     by: Row
     count: int = 0
     oldest: datetime | None = None
     newest: datetime | None = None
     samples: list[Any] = field(default_factory=list)
-    """Ids of the newest of them."""
+    """Ids of the newest ones."""
 
     def add(self, row: Row) -> None:
         self.count += 1
@@ -70,8 +70,8 @@ def dead_groups(
     tenant: str | None = None,
     most: int = MOST_DEAD_READ,
 ) -> DeadGroups:
-    """The largest group first. Numbers and ids in an error's text do not make it another error;
-    the text that is shown is that of the newest."""
+    """The largest group first. Errors that differ only in numbers and ids are the same error; the
+    text shown is that of the newest."""
     fields = GROUP_BY[by]
     rows = fetch(conn, NEWEST_DEAD, {**the_relays(conn, relay), "tenant": tenant, "most": most})
     groups: dict[tuple[object, ...], Group] = {}
@@ -85,7 +85,7 @@ def dead_groups(
 
 EVENT_COLUMNS = "r.name AS relay, e.event_id, e.seq, e.event_type, e.tenant_id, e.ordering_key"
 
-# Past the lease: its relay died or hangs, and nobody has reaped it yet.
+# The lease has expired: its relay died or hangs, and nobody has reaped it yet.
 EXPIRED_CLAIMS = f"""
     SELECT {EVENT_COLUMNS}, d.claimed_by, d.claimed_at, d.lease_until, d.attempts
       FROM {THE_RELAYS} CROSS JOIN LATERAL (
@@ -108,8 +108,8 @@ FAILING = f"""
      ORDER BY d.attempts - d.attempts_base DESC, e.seq LIMIT %(limit)s
 """  # noqa: S608 - constants only
 
-# The events behind are counted by key and not by hold, because those that nobody has tried to claim
-# since are still in line.
+# The events behind are counted by key and not by hold, because those that no relay has tried to
+# claim since then are still in line.
 BLOCKED = f"""
     SELECT {EVENT_COLUMNS}, d.last_error, (
                SELECT count(*) FROM (
