@@ -1,9 +1,9 @@
 """
 Settings of librdkafka that `publisher.kafka.config` refuses, each with the reason.
 
-Read by the relay's `publishers.kafka.config`, and by the operator's resource models: so a resource with one of
-them is refused when it is applied. Otherwise a secret in it would be stored before a relay could
-refuse it.
+Read by the relay's `publishers.kafka.config`, and by the operator's resource models: so a resource
+with one of them is refused when it is applied. Otherwise a secret in it would be stored before a
+relay could refuse it.
 """
 
 from typing import Final
