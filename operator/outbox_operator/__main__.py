@@ -1,7 +1,6 @@
 """`outbox-operator`: reads the settings, and runs until it is stopped."""
 
 import argparse
-import logging
 import os
 import sys
 
@@ -11,7 +10,7 @@ from outbox_core import __version__
 from outbox_core.contract.settings import Log
 from outbox_core.errors import SettingsError
 from outbox_core.observe import logs
-from outbox_operator.handlers import register
+from outbox_operator.handlers import quiet, register
 from outbox_operator.program import Operator
 from outbox_operator.settings import PREFIX, OperatorSettings, load
 
@@ -39,7 +38,7 @@ def main() -> None:
     except SettingsError as error:
         sys.exit(f"outbox-operator: {error}")
     logs.set_up(Log(format=settings.log_format, level=settings.log_level))
-    logging.getLogger("kopf").setLevel(logging.WARNING)  # it logs every event it handles
+    quiet()
     registry = kopf.OperatorRegistry()
     operator = Operator(settings)
     register(registry, operator)

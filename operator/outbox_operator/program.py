@@ -1,7 +1,7 @@
 """
-The program: the parts put together, started and stopped. Wiring only.
+The program: builds the parts, starts and stops them. Wiring only.
 
-Kopf drives it through `handlers`: start, what it sees of the resources, stop.
+Kopf drives it through `handlers`: start, events of the resources, stop.
 """
 
 import asyncio
@@ -39,9 +39,9 @@ from outbox_operator.worklist import Worklist
 log = logging.getLogger("outbox.operator")
 
 KIND_POLL_SECONDS = 2.0
-"""Between two questions for our kinds, where the cluster does not know them yet."""
+"""How often to check for our kinds while the cluster does not have them yet."""
 STALLED_SECONDS = 600.0
-"""A look takes no longer, however slow the API server is: it gives up on each request after half a
+"""No look takes longer, however slow the API server is: every request times out after half a
 minute."""
 
 
@@ -51,15 +51,15 @@ class Operator:
         self.failure: str | None = None
         """Why it could not start."""
         self._tasks: list[asyncio.Task[None]] = []
-        """None of them ever ends by itself."""
+        """None of them should ever end by itself."""
         self._beginning: list[asyncio.Task[None]] = []
         self._seen_places: set[str | None] = set()
-        """Namespaces of which all that we have was seen; None: all of them."""
+        """Namespaces whose children are all listed; None: every namespace."""
         self._server: web.AppRunner | None = None
         self._metrics = Metrics()
         self._watches = Watches(self._watch_changed)
         self._failing: dict[tuple[str, str | None], Repeats] = {}
-        """By watch: what was logged of its troubles."""
+        """By watch: which of its troubles were logged."""
         self._api: Api | None = None
         self._reporters: Reporters | None = None
         self._worklist: Worklist[Key] | None = None
@@ -104,7 +104,7 @@ class Operator:
         )
 
     def _probes(self, api: Api, informers: Informers) -> list[asyncio.Task[None]]:
-        """Of what Kopf watches."""
+        """Of what Kopf watches, in the same places."""
         assert self._dispatcher is not None
         started = []
         for kind, place in itertools.product(CUSTOM.values(), informers.places):
@@ -124,18 +124,18 @@ class Operator:
             failing.forget()
 
     def readiness(self) -> tuple[bool, str]:
-        """Whether every watch works, or at least those of some namespace that was named."""
+        """Whether every watch works or, of configured namespaces, all watches of at least one."""
         found = readiness(self._watches.all)
         return found.ready, found.message
 
     async def _wait_for_kinds(self, api: Api) -> None:
-        """Kopf looks for them once, at the start: more would need rights on the cluster."""
+        """Kopf looks for them only once, when it starts: more would need cluster-wide rights."""
         warned = False
         while not await self._are_served(api):
             if not warned:
                 log.warning(
-                    "OutboxRelay and OutboxReplay are not known here yet: apply crds/, or install "
-                    "the chart with crds.enabled; waiting for them",
+                    "the cluster does not have OutboxRelay and OutboxReplay yet: apply crds/, or "
+                    "install the chart with crds.enabled; waiting for them",
                     extra={"event": "waiting"},
                 )
             warned = True
@@ -151,8 +151,8 @@ class Operator:
         return {kind.plural for kind in CUSTOM.values()} <= {r["name"] for r in known["resources"]}
 
     async def _begin(self, informers: Informers, place: str | None) -> None:
-        """Nothing is judged before all that we have there was seen: what is not yet known would
-        look as if it were gone."""
+        """Decide nothing before all children there are listed: one that is not listed yet would
+        seem to be gone."""
         await informers.synced(place)
         assert self._dispatcher is not None
         self._seen_places.add(place)
@@ -166,13 +166,13 @@ class Operator:
             self._worklist.changed(key)
 
     def trouble(self) -> str | None:
-        """What only a restart can cure."""
+        """What only a restart can fix."""
         for task in self._tasks:
             if task.done():
                 return f"{task.get_name()} has ended"
         stalled = self._worklist.stalled if self._worklist is not None else 0.0
         if stalled > STALLED_SECONDS:
-            return f"nothing was looked at for {stalled:.0f} seconds"
+            return f"no resource was looked at for {stalled:.0f} seconds"
         return None
 
     async def stop(self) -> None:
@@ -187,7 +187,7 @@ class Operator:
             await self._server.cleanup()
 
     def noticed(self, kind: str, namespace: str, name: str, event: Mapping[str, Any]) -> None:
-        """What Kopf saw of a resource."""
+        """Kopf reports an event of a resource."""
         assert self._dispatcher is not None
         key = (kind, namespace, name)
         seen = self._dispatcher.deleted if event["type"] == "DELETED" else self._dispatcher.seen
@@ -195,9 +195,9 @@ class Operator:
             self._look_at(key)
 
     def _child_changed(self, owner: Owner) -> None:
-        """Of a resource of any kind; several may have the same name."""
+        """Its owner may be of any kind, and resources of different kinds may share a name."""
         assert self._dispatcher is not None
         for kind in CUSTOM.values():
             key = (kind.name, *owner)
-            if self._dispatcher.knows(key):  # otherwise it is looked at when Kopf reports it
+            if self._dispatcher.knows(key):  # if not, Kopf has yet to report it, and that starts it
                 self._look_at(key)

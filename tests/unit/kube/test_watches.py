@@ -12,7 +12,7 @@ from fixtures.made_resources import relay_body
 from outbox_operator.kube.api import ApiError, Unreachable
 from outbox_operator.kube.kinds import CHILDREN, RELAYS, SPARK_APPLICATIONS
 from outbox_operator.kube.watch.informer import Informer
-from outbox_operator.kube.watch.probe import UNHEARD_SECONDS, Probe, Unheard
+from outbox_operator.kube.watch.probe import UNREPORTED_SECONDS, Probe, Unreported
 from outbox_operator.kube.watch.state import Watch
 from outbox_operator.kube.watch.watches import Watches
 from outbox_operator.program import Operator
@@ -114,10 +114,10 @@ def test_what_is_there_and_never_comes_from_kopf_is_noticed() -> None:
             watches = Watches(lambda _: None)
             probe = Probe(api, RELAYS, None, watches, known.__contains__, lambda: now)
             await probe.ask()
-            now += UNHEARD_SECONDS
+            now += UNREPORTED_SECONDS
             await probe.ask()  # Kopf may take its time
             now += 1
-            with pytest.raises(Unheard, match="OutboxRelay shop/orders"):
+            with pytest.raises(Unreported, match="OutboxRelay shop/orders"):
                 await probe.ask()
             known.add(("OutboxRelay", "shop", "orders"))
             await probe.ask()

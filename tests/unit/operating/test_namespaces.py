@@ -14,7 +14,6 @@ from outbox_operator.handlers import Patience
 from outbox_operator.kube.api import Api
 from outbox_operator.kube.kinds import RELAYS
 from outbox_operator.program import Operator
-from outbox_operator.repeats import REPEAT_SECONDS, Repeats
 from outbox_operator.settings import OperatorSettings
 
 KINDS = [{"name": "outboxrelays"}, {"name": "outboxreplays"}]
@@ -107,19 +106,3 @@ def test_kopf_never_gives_up_and_loses_no_time() -> None:
     first, again = (list(itertools.islice(Patience(), 1000)) for _ in range(2))
     assert first == again
     assert max(first) <= 20
-
-
-def test_what_each_attempt_says_is_told_once_in_a_while() -> None:
-    now = 0.0
-    repeats = Repeats(lambda: now)
-
-    def is_told(attempt: int, where: str) -> bool:
-        text = f"Request attempt #{attempt} failed; will retry: GET {where}"
-        record = logging.LogRecord("kopf", logging.ERROR, "", 0, text, None, None)
-        return repeats.filter(record)
-
-    assert is_told(1, "gone")
-    assert not is_told(2, "gone")
-    assert is_told(1, "closed")
-    now = REPEAT_SECONDS
-    assert is_told(20, "gone")

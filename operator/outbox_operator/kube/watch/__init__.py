@@ -1,1 +1,1 @@
-"""Watches: what we have in the cluster, kept up to date, and whether every watch works."""
+"""Watches: our objects in the cluster, kept up to date, and whether every watch works."""

@@ -1,9 +1,10 @@
 """
-Informers: what we have in the cluster, kept up to date by watches.
+Informers: the children of our resources and their pods, kept up to date by watches.
 
-Only objects with our label are asked for: in a cluster of ten thousand pods the operator hears of
-its own. Kopf watches the custom resources themselves; of children one must know when all are
-listed, which Kopf does not show, and of ten kinds of them nothing needs a handler of its own.
+They request only objects with our label: in a cluster with ten thousand pods the operator receives
+only its own. The custom resources themselves are watched by Kopf. It cannot watch the children,
+because a decision needs to know that all of them are listed, and that none has gone unnoticed:
+"Two kinds of watches" in docs/architecture.md has the measurements.
 """
 
 import asyncio
@@ -24,8 +25,9 @@ SELECTOR = ",".join(f"{key}={value}" for key, value in MANAGED_BY.items())
 FIRST_PAUSE_SECONDS = 0.1
 LONGEST_PAUSE_SECONDS = 10.0
 UNKNOWN_KIND_SECONDS = 30.0
-"""Until it is asked again whether the cluster knows a kind that is another operator's; and for so
-long one that was known must be unknown, because a server that has just started knows few."""
+"""How often to check whether the cluster has a kind that belongs to another operator. Also how long
+a kind that was there must be missing before we do without it: an API server that has just started
+does not serve all kinds yet."""
 
 Owner = tuple[str, str]
 """Namespace and name of a resource."""
@@ -52,17 +54,17 @@ class Informer:
         self._watches = watches
         self.synced = asyncio.Event()
         self.served = False
-        """The cluster knows this kind, and we watch it."""
+        """The cluster has this kind, and we watch it."""
         self.known = asyncio.Event()
-        """Somebody has seen that the cluster knows it now."""
+        """Set from outside: the cluster has the kind now, so check at once."""
 
     def of(self, owner: Owner) -> list[JsonObject]:
-        """What belongs to a resource."""
+        """The objects that belong to a resource."""
         return [self._found[key] for key in sorted(self._of.get(owner, ()))]
 
     async def run(self) -> None:
-        """For ever. The server may restart, or forget how far we were: then everything is listed
-        again."""
+        """Never returns. When the server restarts, or no longer has the changes since our last
+        one, everything is listed again."""
         pause = FIRST_PAUSE_SECONDS
         last_known = 0.0
         while True:
@@ -81,11 +83,11 @@ class Informer:
                         await asyncio.wait_for(self.known.wait(), UNKNOWN_KIND_SECONDS)
                     self.known.clear()
                     continue
-                if error.status != 410:  # "gone" is ordinary: too much has happened meanwhile
+                if error.status != 410:  # "Gone" is normal: the server no longer has our version
                     self._watches.fails(self.kind, self.place, error)
             except Unreachable as error:
                 self._watches.fails(self.kind, self.place, error)
-            except Exception as error:  # nobody else would notice that it is no longer watched
+            except Exception as error:  # otherwise the watch would end, and nobody would notice
                 self._watches.fails(self.kind, self.place, error)
                 log.exception(
                     "a defect while watching %s; trying again",
@@ -93,15 +95,15 @@ class Informer:
                     extra={"event": "defect", "namespace": self.place or "*"},
                 )
             if time.monotonic() - since > LONGEST_PAUSE_SECONDS:
-                pause = FIRST_PAUSE_SECONDS  # it had worked for a while
+                pause = FIRST_PAUSE_SECONDS  # it worked for a while
             await asyncio.sleep(pause)
             pause = min(LONGEST_PAUSE_SECONDS, pause * 2)
 
     def _do_without(self, error: ApiError) -> None:
-        """Nobody waits for a kind that is not there, or not for us."""
+        """Nobody waits for a kind that the cluster does not have, or that we may not read."""
         if error.status == 403 and (self.served or not self.synced.is_set()):
             log.warning(
-                "cannot watch %s: %s; doing without",
+                "cannot watch %s: %s; going on without it",
                 self.kind.plural,
                 error,
                 extra={"event": "watch", "namespace": self.place or "*"},
@@ -113,7 +115,7 @@ class Informer:
 
     async def _list(self) -> str:
         listed = await self._api.get(self._path, {"labelSelector": SELECTOR})
-        # A list names the kind of its items once; a watch names it in each, and so do we.
+        # A list gives the kind of its items only once. A watch gives it with each, and so do we.
         type_ = {"apiVersion": listed["apiVersion"], "kind": self.kind.name}
         seen = {key_of(body): {**type_, **body} for body in listed.get("items") or ()}
         for key in [key for key in self._found if key not in seen]:
@@ -149,7 +151,7 @@ class Informer:
         return version
 
     def _works(self) -> None:
-        """Not before: who may list and not watch hears of no change."""
+        """Only now: with the right to list but not to watch, no change would arrive."""
         self._watches.works(self.kind, self.place)
 
     def _note(self, body: JsonObject) -> None:
@@ -157,7 +159,7 @@ class Informer:
         before = self._found.get(key)
         if before and version_of(before) == version_of(body):
             return
-        body["metadata"].pop("managedFields", None)  # most of its size, and nobody asks for it
+        body["metadata"].pop("managedFields", None)  # most of the size, and nobody needs it
         owner = owner_of(body)
         if before and (old := owner_of(before)) != owner:
             self._of.get(old, set()).discard(key)
@@ -179,7 +181,7 @@ class Informer:
 
 
 class Informers:
-    """All kinds, in all namespaces that are watched."""
+    """All kinds, in all watched namespaces."""
 
     def __init__(
         self,
@@ -190,7 +192,7 @@ class Informers:
         watches: Watches,
     ) -> None:
         self.places: list[str | None] = [*namespaces] or [None]
-        """Namespaces; None: all there are."""
+        """Namespaces; None: all of them."""
         self._all = [
             Informer(api, kind, place, changed, watches) for kind in kinds for place in self.places
         ]
@@ -201,7 +203,8 @@ class Informers:
         return [asyncio.create_task(i.run(), name=f"watch {i.kind.plural}") for i in self._all]
 
     async def synced(self, place: str | None) -> None:
-        """One that is gone, or that we may not read, keeps no other waiting."""
+        """Wait for this place only: a namespace that is gone, or that we may not read, must not
+        hold up the others."""
         for informer in self._all:
             if informer.place == place:
                 await informer.synced.wait()
@@ -213,7 +216,7 @@ class Informers:
         return any(i.served for i in self._all if i.kind.name == kind)
 
     def known(self, kind: str) -> None:
-        """Do not wait until it is asked for again."""
+        """The cluster has this kind now: do not wait for the next check."""
         for informer in self._all:
             if informer.kind.name == kind:
                 informer.known.set()
@@ -229,7 +232,8 @@ def version_of(body: JsonObject) -> str:
 
 
 def owner_of(body: JsonObject) -> Owner:
-    """Whose it is, by the annotation; somebody may have removed it: then by the owner reference."""
+    """The resource that it belongs to: by our annotation or, if somebody removed that, by the owner
+    reference."""
     metadata = body["metadata"]
     name = (metadata.get("annotations") or {}).get(OWNER)
     if name is None:

@@ -1,9 +1,9 @@
 """
 Probes of what Kopf watches: OutboxRelays and OutboxReplays.
 
-Kopf tries again for ever and reports nothing, so the same is asked for here: a list of one and the
-beginning of a watch, with the same rights. And what is listed must come from Kopf, too, before
-long: otherwise it is Kopf that does not work. Started by `program`.
+Kopf retries for ever and does not report whether its watches work. So a probe requests the same
+with the same rights: a list of one, and the start of a watch. Kopf must report the listed resource
+soon, too; otherwise it is Kopf that does not work. Started by `program`.
 """
 
 import asyncio
@@ -20,15 +20,15 @@ from outbox_operator.shared.objects import Key
 log = logging.getLogger("outbox.operator")
 
 PROBE_SECONDS = 30.0
-"""Between two probes of a watch that works: a right that is taken away is noticed in that time."""
+"""Between two probes of a working watch: a right that is revoked is noticed within this time."""
 FAILED_PROBE_SECONDS = 5.0
-"""Between two probes of one that does not."""
-UNHEARD_SECONDS = 90.0
-"""How long Kopf may take to report a resource that is there: its pauses are 20 seconds at most."""
+"""Between two probes of a watch that does not work."""
+UNREPORTED_SECONDS = 90.0
+"""How long Kopf may take to report a resource that exists: it pauses for 20 seconds at most."""
 
 
-class Unheard(Exception):
-    """A resource is there, and Kopf has not reported it."""
+class Unreported(Exception):
+    """A resource exists, and Kopf has not reported it."""
 
 
 class Probe:
@@ -45,21 +45,21 @@ class Probe:
         self._watches = watches
         self._knows = knows
         self._clock = clock
-        self._unheard: tuple[str, float] | None = None
+        self._unreported: tuple[str, float] | None = None
         """The uid of a resource that Kopf has not reported, and since when."""
 
     async def run(self) -> None:
-        """For ever."""
+        """Never returns."""
         while True:
             pause = FAILED_PROBE_SECONDS
             try:
                 await self.ask()
                 self._watches.works(self._kind, self._place)
                 pause = PROBE_SECONDS
-            except (ApiError, Unreachable, Unheard) as error:
+            except (ApiError, Unreachable, Unreported) as error:
                 self._watches.fails(self._kind, self._place, error)
-            except Exception as error:  # nobody else would notice that nobody asks any more
-                log.exception("a defect while asking for %s", self._kind.plural)
+            except Exception as error:  # otherwise the probe would end, and nobody would notice
+                log.exception("a defect while probing the watch of %s", self._kind.plural)
                 self._watches.fails(self._kind, self._place, error)
             await asyncio.sleep(pause)
 
@@ -73,11 +73,13 @@ class Probe:
         now = self._clock()
         missing = [b for b in items if not self._knows((self._kind.name, *key_of(b)))]
         if not missing:
-            self._unheard = None
+            self._unreported = None
             return
         uid = missing[0]["metadata"]["uid"]
-        if self._unheard is None or self._unheard[0] != uid:
-            self._unheard = uid, now
-        if now - self._unheard[1] > UNHEARD_SECONDS:
+        if self._unreported is None or self._unreported[0] != uid:
+            self._unreported = uid, now
+        if now - self._unreported[1] > UNREPORTED_SECONDS:
             namespace, name = key_of(missing[0])
-            raise Unheard(f"{self._kind.name} {namespace}/{name} is there, and was not told of")
+            raise Unreported(
+                f"{self._kind.name} {namespace}/{name} exists, and Kopf has not reported it"
+            )

@@ -1,7 +1,7 @@
 """
-A watch as it stands: one kind in one namespace, or in all, and whether it works.
+The state of a watch: one kind in one namespace, or in all, and whether it works.
 
-Plain values. `watches` keeps them, `readiness` judges by them.
+Plain values. `watches` keeps them, `readiness` judges them.
 """
 
 from dataclasses import dataclass
@@ -10,19 +10,19 @@ from dataclasses import dataclass
 @dataclass(frozen=True)
 class Watch:
     kind: str
-    """Such as OutboxRelay."""
+    """For example OutboxRelay."""
     resource: str
     """As `kubectl auth can-i` names it: `deployments.apps`."""
     namespace: str | None
     """None: all namespaces."""
     synced: bool = False
-    """All was listed, and what changes is heard of."""
+    """Everything is listed, and changes arrive."""
     trouble: str | None = None
-    """Why not, as the API server put it; None: it was not refused."""
+    """Why it does not work, in the words of the API server; None: nothing has failed."""
     forbidden: bool = False
-    """A right is missing, and nothing else."""
+    """The only trouble is a missing right."""
 
     @property
     def is_known(self) -> bool:
-        """It works, or it is known why it does not."""
+        """It works, or it is known why not."""
         return self.synced or self.trouble is not None

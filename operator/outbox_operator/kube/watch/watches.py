@@ -1,8 +1,8 @@
 """
-Watches: which of them work. Informers and probes report here; `program` asks, and is called with
-every change.
+Watches: which of them work. Informers and probes report here; `program` reads it, and is called
+with every change.
 
-Kinds of other operators do not count: a cluster may well do without them.
+Kinds of other operators are left out: a cluster may do without them.
 """
 
 from collections.abc import Callable
@@ -18,7 +18,8 @@ Place = str | None
 
 class Watches:
     def __init__(self, changed: Callable[[Watch], None]) -> None:
-        """`changed` is called for each that begins to work, ceases to, or fails again."""
+        """`changed` is called whenever a watch is added, starts to work, stops working or fails
+        again."""
         self._changed = changed
         self._all: dict[tuple[str, Place], Watch] = {}
 
@@ -27,7 +28,7 @@ class Watches:
         return list(self._all.values())
 
     def expect(self, kind: Kind, place: Place) -> None:
-        """It is to be, and is not yet."""
+        """Add a watch that has not started yet."""
         if kind.optional:
             return
         group = kind.api.split("/")[2] if kind.api.startswith("/apis/") else ""
@@ -41,7 +42,7 @@ class Watches:
             self._note(replace(before, synced=True, trouble=None, forbidden=False))
 
     def fails(self, kind: Kind, place: Place, error: Exception) -> None:
-        """Each time again: `program` decides how often to log it."""
+        """`changed` is called every time: `program` decides how often to log it."""
         before = self._all.get((kind.name, place))
         if before is not None:
             forbidden = isinstance(error, ApiError) and error.status == 403
