@@ -1,8 +1,8 @@
 """
 The status of a relay: seven conditions and the figures.
 
-Judged from what was seen and from the status before it: a condition keeps its time while it stays,
-and what is no longer reported is kept and called old.
+Judged from what was seen and from the last status: a condition keeps its time while its status
+stays, and figures that are no longer reported are kept and marked as old.
 """
 
 from datetime import datetime, timedelta
@@ -22,13 +22,13 @@ from outbox_operator.shared.seen import Restraint
 from outbox_operator.shared.silence import CAUSE
 
 RENEWED_AFTER = timedelta(minutes=2)
-"""How old the time of the figures may become while pods report the same. Not written at every
-look: five hundred idle relays so cost four small writes a second."""
+"""How old the time of the figures may become while pods report the same. It is not written at every
+reconcile, so that five hundred idle relays cost four small writes a second."""
 STALE_AFTER = timedelta(minutes=3)
-"""How old figures may be before they are called so, while there is a pod that could report: that it
-missed a look, or two, means nothing. Above RENEWED_AFTER by two looks at an idle relay."""
+"""How old figures may be before they count as stale, while there is a pod that could report: one or
+two missed reports mean nothing. Longer than RENEWED_AFTER by two reconciles of an idle relay."""
 OF_A_CHANGE = (RelayCondition.PROGRESSING, RelayCondition.RECONCILING, RelayCondition.STALLED)
-"""Conditions about what is being carried out."""
+"""Conditions about the change that is being carried out."""
 
 
 def decide_status(
@@ -64,7 +64,7 @@ def decide_status(
         ),
     )
     if not reports or backlog is None:
-        # What was known last is better than nothing: BacklogHealthy shows if it is old.
+        # Old figures are better than none: BacklogHealthy shows that they are old.
         missed = ("throughput",) if is_a_miss(relay, seen, now) else ()
         names = ("backlog", "lag", "version", "top_errors", "observed_at", *missed)
         return made.model_copy(update={name: getattr(before, name) for name in names})
@@ -90,9 +90,9 @@ def decide_status(
 def _of_what_works(
     conditions: tuple[Condition, ...], done: RolledOut | None
 ) -> tuple[Condition, ...]:
-    """Ready is about the pods that there are, and those may be of an older spec: a person
-    who waits for it after a change (`kubectl wait` compares generations) waits for the change,
-    too."""
+    """Ready describes the existing pods, which may be of an older spec, so it gets the generation
+    that they were made for. A person who waits for Ready after a change (`kubectl wait` compares
+    generations) then waits for the change too."""
     generation = done.generation if done else 0
     return tuple(
         c.model_copy(update={"observed_generation": generation})
@@ -103,7 +103,7 @@ def _of_what_works(
 
 
 def is_a_miss(relay: OutboxRelay, seen: RelaySeen, now: datetime) -> bool:
-    """Of pods that do not report: whether they may be expected to at the next look."""
+    """No pod reports now, but one is expected to at the next reconcile."""
     at = relay.status.observed_at
     could = any(p.ready and not p.leaving for p in seen.pods)
     return could and at is not None and now - at < STALE_AFTER
@@ -119,13 +119,13 @@ def _ready(
     if is_leaving(relay):
         return kind, "False", Reason.DELETING, _waits_for(relay)
     if counts.asked == 0:
-        return kind, "False", Reason.SCALED_TO_ZERO, "no pods are asked for: nothing is published"
+        return kind, "False", Reason.SCALED_TO_ZERO, "no pods are requested: nothing is published"
     if counts.ready:
         message = f"{counts.ready} of {counts.asked} pods are ready"
         if relay.spec.paused:
-            message += "; it watches, and publishes nothing"
+            message += "; paused: nothing is published"
         if done and done.generation != relay.metadata.generation:
-            message += "; the last change has not reached them all"
+            message += "; the last change has not reached all of them"
         return kind, "True", Reason.AS_EXPECTED, message
     if finding:
         return kind, "False", finding.reason, finding.message
@@ -134,7 +134,7 @@ def _ready(
 
 def _waits_for(relay: OutboxRelay) -> str:
     held = ", ".join(relay.metadata.finalizers)
-    return f"being deleted; it stays until its finalizers are removed: {held}"
+    return f"it is being deleted, and stays until its finalizers are removed: {held}"
 
 
 def _progressing(
@@ -142,15 +142,15 @@ def _progressing(
 ) -> Judged:
     kind = RelayCondition.PROGRESSING
     if is_leaving(relay):
-        gone = "pods give back what they hold, and go"
-        message = gone if is_retiring(relay) else "pods go with the resource"
+        gone = "pods give back what they hold, and end"
+        message = gone if is_retiring(relay) else "pods are deleted with the resource"
         return kind, "True", Reason.DELETING, message
     if seen.restraint is not None and seen.restraint.condition == kind:
         return kind, seen.restraint.status, seen.restraint.reason, seen.restraint.message
     if counts.complete:
         if scale is not None:
             return kind, "False", scale.reason, scale.message
-        return kind, "False", Reason.AS_EXPECTED, "all is as it was asked for"
+        return kind, "False", Reason.AS_EXPECTED, "everything is as requested"
     if any(p.migrating and not p.leaving for p in seen.pods):
         return kind, "True", Reason.MIGRATING, "a pod brings the schema up to date before it starts"
     if counts.current and counts.updated == counts.existing:
@@ -162,7 +162,7 @@ def _degraded(finding: Finding | None, scale: Scale | None) -> Judged:
     kind = RelayCondition.DEGRADED
     if finding:
         return kind, "True", finding.reason, finding.message
-    return kind, "False", Reason.AS_EXPECTED, "nothing is known to be wrong"
+    return kind, "False", Reason.AS_EXPECTED, "no problem is known"
 
 
 def _backlog_healthy(relay: OutboxRelay, seen: RelaySeen, now: datetime) -> Judged:
@@ -178,20 +178,20 @@ def _backlog_healthy(relay: OutboxRelay, seen: RelaySeen, now: datetime) -> Judg
         why = f": {CAUSE}" if ready and not reports else ""
         if since is None:
             return kind, "Unknown", Reason.NO_REPORT, f"no pod has reported yet{why}"
-        message = f"no pod reports; what is shown is as of {since:%Y-%m-%d %H:%M:%S} UTC{why}"
+        message = f"no pod reports; the figures are from {since:%Y-%m-%d %H:%M:%S} UTC{why}"
         return kind, "Unknown", Reason.REPORT_STALE, message
     found = figures.unhealthy(relay, backlog, figures.errors_of(reports), relay.status)
     if found:
         return kind, "False", found.reason, found.message
-    return kind, "True", Reason.AS_EXPECTED, "events leave as they come"
+    return kind, "True", Reason.AS_EXPECTED, "events leave as fast as they arrive"
 
 
 def _change(change: Judged | None, stuck: Finding | None) -> tuple[Judged, Judged]:
-    """Reconciling and Stalled, never both: what is on its way, and what is in its way."""
+    """Reconciling and Stalled, never both True: the change in progress, and what blocks it."""
     reconciling, stalled = RelayCondition.RECONCILING, RelayCondition.STALLED
-    nothing = "nothing is in the way of a change"
+    nothing = "nothing blocks a change"
     if stuck:
-        waits = "it waits for a person: see Stalled"
+        waits = "the change waits for a person: see Stalled"
         return (
             (reconciling, "False", stuck.reason, waits),
             (stalled, "True", stuck.reason, stuck.message),
@@ -207,16 +207,17 @@ def _change(change: Judged | None, stuck: Finding | None) -> tuple[Judged, Judge
 
 def _paused(relay: OutboxRelay) -> Judged:
     if relay.spec.paused:
-        message = "nothing is published, events are kept; to resume set spec.paused to false"
+        message = "nothing is published, events are kept; to resume, set spec.paused to false"
         return RelayCondition.PAUSED, "True", Reason.PAUSED, message
     return RelayCondition.PAUSED, "False", Reason.NOT_PAUSED, ""
 
 
 def decide_hindered(before: RelayStatus, generation: int, why: str, now: datetime) -> RelayStatus:
-    """Of one that the operator may not look after. Nothing is judged, so everything else stays."""
+    """For a relay that the operator lacks a right to reconcile. Nothing is judged, so the other
+    conditions stay."""
     message = (
-        f"the operator lacks a right: {why}. Give it, as the chart's roles do (rbac.create=true); "
-        "it is tried again, and what runs goes on"
+        f"the operator lacks a right: {why}. Grant it, as the chart's roles do "
+        "(rbac.create=true); the operator tries again, and what runs keeps running"
     )
     finding = Finding(Reason.RIGHT_MISSING, message)
     judged = [(RelayCondition.DEGRADED, "True", finding.reason, message), *_change(None, finding)]
@@ -228,8 +229,8 @@ def decide_hindered(before: RelayStatus, generation: int, why: str, now: datetim
 def decide_invalid(
     relay_status: RelayStatus, generation: int, why: str, now: datetime
 ) -> RelayStatus:
-    """Of a spec that the schema let through and we cannot use: what runs is left as it is."""
-    message = f"{why}. What runs goes on as it was; correct the spec"
+    """For a spec that the schema accepts but we cannot use: what runs is left as it is."""
+    message = f"{why}. What runs keeps running unchanged; correct the spec"
     finding = Finding(Reason.SPEC_INVALID, message)
     judged = [
         (RelayCondition.READY, "False", finding.reason, message),
@@ -247,8 +248,8 @@ def decide_invalid(
 
 
 def as_far_as_done(relay: OutboxRelay, status: RelayStatus, restraint: Restraint) -> RelayStatus:
-    """What a person may rely on while nothing is written. A paused change is not observed; and what
-    goes on is known only to the operator that is at work."""
+    """The status while no child is written. A generation whose change is not carried out does not
+    count as observed; with two operators, only the one that writes knows how a change proceeds."""
     before = relay.status
     if restraint.reason == Reason.RECONCILE_PAUSED:
         return status.model_copy(update={"observed_generation": before.observed_generation})

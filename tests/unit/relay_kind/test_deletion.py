@@ -93,4 +93,4 @@ def test_one_whose_pods_were_orphaned_says_what_to_do() -> None:
     assert found.reason == "RetirementFailed"
     assert "kubectl delete -n shop deployment," in found.message
     assert "instance=orders)" in found.message
-    assert "set spec.deletionPolicy to Retain" in found.message
+    assert "spec.deletionPolicy to Retain" in found.message

@@ -1,19 +1,19 @@
-"""When to look at a relay again: pods are asked for their report with every look."""
+"""When to reconcile a relay again: every reconcile asks its pods for their report."""
 
 from outbox_operator.relay.seen import RelaySeen
 from outbox_operator.relay.spec.resource import RelayStatus
 from outbox_operator.settings import OperatorSettings
 
 LONGEST_REFUSED_SECONDS = 60.0
-"""After which a child that the API server refuses is tried again at the latest."""
+"""A child that the API server refused is tried again after this time at the latest."""
 
 
 def seconds_to_next_look(
     settings: OperatorSettings, seen: RelaySeen, status: RelayStatus, replicas: int, refused: int
 ) -> float:
-    """`refused`: how often in a row the API server did not take a child."""
+    """`refused`: how many times in a row the API server refused a child."""
     look = settings.look.total_seconds()
-    if refused:  # what is refused now is most likely refused again: a person must act
+    if refused:  # it will most likely be refused again: a person must act
         return max(look, min(look * 2.0 ** min(refused - 1, 10), LONGEST_REFUSED_SECONDS))
     backlog = status.backlog
     reported = bool(seen.reports) and backlog is not None and backlog.pending == 0

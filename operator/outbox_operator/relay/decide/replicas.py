@@ -1,8 +1,8 @@
 """
-How many pods a relay should have now: as the spec says, as the autoscaler decides, or as they are
-where nobody may change them.
+How many pods a relay should have now: the number in the spec, the autoscaler's decision, or the
+current number while nothing may change it.
 
-Called by the reconciler, once per look.
+Called by the reconciler, once per reconcile.
 """
 
 from dataclasses import dataclass
@@ -21,9 +21,9 @@ from outbox_operator.relay.spec.resource import OutboxRelay
 class Replicas:
     wanted: int
     asked: int | None
-    """What the Deployment asks for at present; None: there is none."""
+    """The number that the Deployment currently requests; None: it does not exist."""
     scale: Scale | None
-    """The autoscaler's decision, where it is its to make."""
+    """The autoscaler's decision, if it decides."""
     memory: ScaleMemory
     """For the next decision."""
 
@@ -33,9 +33,9 @@ def decide_replicas(
 ) -> Replicas:
     asked = asked_replicas(relay, seen)
     if is_leaving(relay) and not is_retiring(relay):
-        return Replicas(asked or 0, asked, None, memory)  # nobody scales it any more
+        return Replicas(asked or 0, asked, None, memory)  # the garbage collector removes them
     if asked is not None and seen.restraint is not None and seen.restraint.holds:
-        return Replicas(asked, asked, None, memory)  # nor does this operator now
+        return Replicas(asked, asked, None, memory)  # the operator writes no child now
     fixed = fixed_replicas(relay)
     if fixed is not None:
         return Replicas(fixed, asked, None, ScaleMemory())

@@ -3,13 +3,14 @@ Reconcile a relay: gather, decide, apply, report.
 
 Called by `dispatch` for one relay at a time. Three things are not in that order, each for a reason:
 
-- The finalizer is written before anything else: until it is there the resource may go at any time.
-- Whether the relay is still there, and still the same, is read once more before something is made
-  or adopted: only the decision knows that, and to ask with every look would double the requests of
-  five hundred idle relays.
+- The finalizer is written before anything else: until it is set, the resource may be gone at any
+  time.
+- Before anything is created or adopted, the relay is read once more, to confirm that it still
+  exists and has not changed. Only the decision shows that this is needed, and reading it at every
+  reconcile would double the requests of five hundred idle relays.
 - Leftovers, the finalizer's release and the status are judged by the children as they were just
-  written: by what was there before, a change that has only begun would pass for done, and what old
-  pods still need would be removed.
+  written. Judged by the children before that, a change that has only begun would look done, and
+  what old pods still need would be removed.
 """
 
 import contextlib
@@ -54,30 +55,30 @@ from outbox_operator.shared.restraining import adopts
 
 @dataclass
 class RelayMemory:
-    """Of one relay, from look to look."""
+    """Of one relay, from one reconcile to the next."""
 
     scale: ScaleMemory = field(default_factory=ScaleMemory)
     made_of: object = None
     children: RelayChildren | None = None
-    """What was decided last, and of what: as long as that stays, so does this."""
+    """The last decision. It is used again as long as `made_of`, its input, stays the same."""
     announced: Announced | None = None
     refused: int = 0
-    """How often in a row the API server did not take a child."""
+    """How many times in a row the API server refused a child."""
 
 
 @dataclass(frozen=True)
 class Plan:
-    """What one look decided."""
+    """What one reconcile decided."""
 
     relay: OutboxRelay
     seen: RelaySeen
-    """With what holds the operator back, if anything does."""
+    """With the restraint, if there is one."""
     replicas: Replicas
     children: RelayChildren
 
     @property
     def holds(self) -> bool:
-        """Nothing is written."""
+        """No child is written."""
         return self.seen.restraint is not None and self.seen.restraint.holds
 
 
@@ -100,7 +101,7 @@ class RelayReconciler(KindReconciler[RelayMemory]):
         plan = self._decide(key, relay, seen, memory, now)
         seen = await self._apply(plan)
         if await self._finalizer.release(plan.relay, seen):
-            return Looked()  # it is gone: there is nobody left to report to
+            return Looked()  # it is gone: there is no status left to write
         return await self._report_plan(key, body, plan, seen, memory, now)
 
     def forget(self, key: Key) -> None:
@@ -118,7 +119,7 @@ class RelayReconciler(KindReconciler[RelayMemory]):
         generation = body["metadata"].get("generation", 0)
         now = datetime.now(UTC)
         status = decide_hindered(before, generation, why, now)
-        with contextlib.suppress(ApiError, Unreachable):  # it may be this very right
+        with contextlib.suppress(ApiError, Unreachable):  # it may be this right that is missing
             await self._report(without_spec(body), body, status, [], now)
 
     # Decide --------------------------------------------------------------------------------------
@@ -145,7 +146,7 @@ class RelayReconciler(KindReconciler[RelayMemory]):
         replicas: int,
         now: datetime,
     ) -> RelayChildren:
-        if is_leaving(relay):  # then it depends on what is still there
+        if is_leaving(relay):  # then the children depend on what still exists
             return decide_children(relay, seen, self._settings, replicas)
         rests = reaper_rests(relay, seen, replicas, now)
         made_of = (relay.metadata.generation, replicas, tuple(seen.secrets), rests)
@@ -159,7 +160,7 @@ class RelayReconciler(KindReconciler[RelayMemory]):
     def _staged(
         self, key: Key, relay: OutboxRelay, children: RelayChildren, seen: RelaySeen, now: datetime
     ) -> tuple[RelayChildren, RelaySeen]:
-        """What may be written now, where the operator itself is what changed."""
+        """The children that may be written now, if only the operator has changed."""
         if not comes_from_the_operator(relay, seen, children.wanted):
             self._turns.done(key[1:])
             return children, seen
@@ -172,12 +173,12 @@ class RelayReconciler(KindReconciler[RelayMemory]):
     # Apply ---------------------------------------------------------------------------------------
 
     async def _apply(self, plan: Plan) -> RelaySeen:
-        """What is seen then: the children as they were just written."""
+        """Returns what is seen afterwards: the children as they were just written."""
         relay, children = plan.relay, plan.children
         if plan.holds:
             return plan.seen
         if lacks(plan.seen, children) or adopts(plan.seen, children.wanted, children.unwanted):
-            # Children of a dead or dying owner would be removed, and made again.
+            # The garbage collector would remove children of a deleted owner.
             await self._gatherer.confirm(RELAYS, relay)
         seen = await self._writer.apply(relay, children.wanted, plan.seen)
         leftovers = decide_leftovers(relay, seen, children, plan.replicas.wanted)
@@ -218,7 +219,7 @@ class RelayReconciler(KindReconciler[RelayMemory]):
     async def _refuse(
         self, body: Body, error: ValidationError, memory: RelayMemory, now: datetime
     ) -> Looked:
-        """A spec that the schema let through and we cannot use."""
+        """For a spec that the schema accepts but we cannot use."""
         why = why_invalid(error)
         resource = without_spec(body)
         before = RelayStatus.model_validate(body.get("status") or {})

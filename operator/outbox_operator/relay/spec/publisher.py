@@ -1,5 +1,5 @@
 """
-The publisher of an OutboxRelay: the contract's, but its secrets are keys of Secrets.
+The publisher of an OutboxRelay: as in the contract, but its secrets are keys of Secrets.
 
 `settings` turns it into what the relay reads.
 """

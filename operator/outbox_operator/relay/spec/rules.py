@@ -14,8 +14,8 @@ from outbox_operator.shared.store import TLS_ENV, TLS_SAID_TWICE
 FOR_GOOD: ForGood = {
     RelaySpec: (
         {"relay_name"},
-        "relayName cannot be changed, or the events that wait under the old one would stay behind: "
-        "create another OutboxRelay",
+        "relayName cannot be changed, because events that wait under the old name would be left "
+        "behind: create another OutboxRelay",
     ),
 }
 
@@ -23,7 +23,7 @@ KAFKA_TIMEOUT = length("self.publisher.kafka.deliveryTimeout")
 
 
 def config_rules() -> Iterator[Rule]:
-    """A rule for each reason, so that the message can give it."""
+    """One rule per reason, so that its message can give the reason."""
     for reason in dict.fromkeys(REFUSED.values()):
         names = [name for name, why in REFUSED.items() if why == reason]
         yield Rule(
@@ -48,14 +48,14 @@ RULES: Rules = {
     RelaySpec: (
         Rule(
             f"!has(self.publisher.kafka) || {length('self.lease')} > {KAFKA_TIMEOUT}",
-            "lease must be longer than the publisher's deliveryTimeout: raise the one or lower "
-            "the other",
+            "lease must be longer than the publisher's deliveryTimeout: raise lease, or lower "
+            "deliveryTimeout",
         ),
         Rule(
             "!has(self.publisher.kafka) || !has(self.drainTimeout) || "
             f"{length('self.drainTimeout')} >= {KAFKA_TIMEOUT}",
-            "drainTimeout must not be shorter than the publisher's deliveryTimeout, or what is in "
-            "flight at the stop is sent twice",
+            "drainTimeout must not be shorter than the publisher's deliveryTimeout, otherwise "
+            "events in flight at the stop are sent twice",
         ),
         Rule(
             "!has(self.autoscaling) || self.replicas == 1",
