@@ -1,11 +1,11 @@
 """
 Reconcile a replay: gather, decide on the next step, apply it, report.
 
-Called by `dispatch` for one replay at a time. An attempt is made before the status shows it: if the
-operator ends in between, the next one finds it there, and makes no second. Two things are not in
-that order: whether the replay is still there is read once more before an attempt is made, because
-only the decision knows that there will be one; and the status is judged after the writes, because
-it shows what the API server refused.
+Called by `dispatch` for one replay at a time. An attempt is created before the status shows it: if
+the operator ends in between, the next one finds the attempt, and does not create a second. Two
+things are not in that order. Before an attempt is created, the replay is read once more, to confirm
+that it still exists: only the decision shows that there will be an attempt. And the status is
+judged after the writes, because it shows what the API server refused.
 """
 
 from dataclasses import dataclass, field, replace
@@ -50,7 +50,7 @@ from outbox_operator.shared.seen import Restraint
 
 @dataclass
 class ReplayMemory:
-    """Of one replay, from look to look."""
+    """Of one replay, from one reconcile to the next."""
 
     announced: dict[str, datetime] = field(default_factory=dict)
     """By reason: when it was announced last."""
@@ -58,7 +58,7 @@ class ReplayMemory:
 
 @dataclass(frozen=True)
 class Plan:
-    """What one look decided."""
+    """What one reconcile decided."""
 
     restraint: Restraint | None
     step: Step
@@ -98,9 +98,9 @@ class ReplayReconciler(KindReconciler[ReplayMemory]):
     async def _apply(
         self, replay: OutboxReplay, children: ReplayChildren, seen: ReplaySeen
     ) -> ReplaySeen:
-        """With what was refused."""
+        """Returns what is seen afterwards, with the children that were refused."""
         if children.attempt is not None or adopts(seen, children.wanted):
-            # An attempt of a dead owner would replay until somebody removes it.
+            # An attempt of a deleted owner would replay until it is removed.
             await self._gatherer.confirm(replay)
         seen = await self._writer.apply(replay, children.wanted, seen)
         kept = await self._writer.remove(replay, children.unwanted, seen)
@@ -134,7 +134,7 @@ class ReplayReconciler(KindReconciler[ReplayMemory]):
 
     async def _finished(self, replay: OutboxReplay, body: Body, now: datetime) -> float | None:
         if is_paused(replay):
-            return None  # it is looked at when the annotation goes
+            return None  # removing the annotation triggers the next reconcile
         seen = self._gatherer.at_rest(replay)
         children = decide_replay_children(replay, seen, Finished(), self._settings)
         await self._writer.remove(replay, children.unwanted, seen)
@@ -153,7 +153,7 @@ class ReplayReconciler(KindReconciler[ReplayMemory]):
     async def _refuse(
         self, body: Body, error: ValidationError, memory: ReplayMemory, now: datetime
     ) -> Looked:
-        """A spec that the schema let through and we cannot use."""
+        """For a spec that the schema accepts but we cannot use."""
         resource = without_spec(body)
         before = ReplayStatus.model_validate(body.get("status") or {})
         if before.phase in FINISHED:

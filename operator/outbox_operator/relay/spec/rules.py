@@ -48,14 +48,14 @@ RULES: Rules = {
     RelaySpec: (
         Rule(
             f"!has(self.publisher.kafka) || {length('self.lease')} > {KAFKA_TIMEOUT}",
-            "lease must be longer than the publisher's deliveryTimeout: raise lease, or lower "
-            "deliveryTimeout",
+            "lease must be longer than the publisher's deliveryTimeout: raise the one or lower "
+            "the other",
         ),
         Rule(
             "!has(self.publisher.kafka) || !has(self.drainTimeout) || "
             f"{length('self.drainTimeout')} >= {KAFKA_TIMEOUT}",
-            "drainTimeout must not be shorter than the publisher's deliveryTimeout, otherwise "
-            "events in flight at the stop are sent twice",
+            "drainTimeout must not be shorter than the publisher's deliveryTimeout, or what is in "
+            "flight at the stop is sent twice",
         ),
         Rule(
             "!has(self.autoscaling) || self.replicas == 1",

@@ -7,7 +7,7 @@ from outbox_operator.shared.rules import ForGood, Rule, Rules
 FOR_GOOD: ForGood = {
     ReplaySpec: (
         set(ReplaySpec.model_fields) - {"suspend"},
-        "only suspend can be changed: for another request create another OutboxReplay",
+        "only suspend can be changed: create another OutboxReplay for another request",
     ),
 }
 
