@@ -17,13 +17,13 @@ class Metrics:
         self.registry = CollectorRegistry()
         self._looks = Counter(
             "outbox_operator_reconciles_total",
-            "Looks at a resource: done, outdated (it had changed meanwhile), failed.",
+            "Reconciles of a resource: done, outdated (it had changed meanwhile), failed.",
             ["kind", "outcome"],
             registry=self.registry,
         )
         self._seconds = Histogram(
             "outbox_operator_reconcile_seconds",
-            "How long a look took.",
+            "How long a reconcile took.",
             ["kind"],
             buckets=(0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30),
             registry=self.registry,
@@ -36,14 +36,14 @@ class Metrics:
         )
         self._watches = Gauge(
             "outbox_operator_watch_synced",
-            "Whether a watch works: all was listed, and changes are heard of. 0: nothing of that "
+            "Whether a watch works: everything is listed, and changes arrive. 0: nothing in that "
             "namespace is reconciled.",
-            # Not `namespace`: that is the operator's own, which Prometheus adds.
+            # Not `namespace`: Prometheus adds that label for the operator's own namespace.
             ["kind", "watched_namespace"],
             registry=self.registry,
         )
         self._conditions: dict[Key, Mapping[str, str]] = {}
-        for kind, types in KINDS.items():  # from the start: what is absent cannot be alerted on
+        for kind, types in KINDS.items():  # from the start: an absent series cannot alert
             for outcome in ("done", "outdated", "failed"):
                 self._looks.labels(kind, outcome)
             for condition in types:

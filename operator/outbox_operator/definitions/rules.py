@@ -1,7 +1,7 @@
 """
-All rules of all kinds, by model: each in CEL, the API server's language, beside its validator.
+All rules of all kinds in CEL, the API server's language, by model.
 
-Read by `schema`. A rule is written in `shared.rules` and in the `spec.rules` of its kind.
+Used by `schema`. Rules are written in `shared.rules` and in the `spec.rules` of each kind.
 """
 
 from outbox_operator.relay.spec import rules as relay_rules
