@@ -57,7 +57,7 @@ class Dispatcher:
     def known(self) -> list[Key]:
         return list(self._bodies)
 
-    async def look(self, key: Key) -> float | None:
+    async def reconcile(self, key: Key) -> float | None:
         """Returns after how many seconds to reconcile again; None: only when something changes."""
         kind, namespace, name = key
         reconciler = self._reconcilers[kind]
@@ -68,11 +68,11 @@ class Dispatcher:
         start = time.monotonic()
         result = "failed"
         try:
-            looked = await reconciler.look(key, self._writer.latest(body))
+            reconciled = await reconciler.reconcile(key, self._writer.latest(body))
             result = "done"
-            if looked.conditions is not None:
-                self._metrics.judged(key, {c.type: c.status for c in looked.conditions})
-            return looked.again_seconds
+            if reconciled.conditions is not None:
+                self._metrics.judged(key, {c.type: c.status for c in reconciled.conditions})
+            return reconciled.again_seconds
         except ApiError as error:
             if error.status in (404, 409):  # gone or changed meanwhile
                 result = "outdated"
@@ -96,7 +96,7 @@ class Dispatcher:
             )
             raise
         finally:
-            self._metrics.looked(kind, result, time.monotonic() - start)
+            self._metrics.reconciled(kind, result, time.monotonic() - start)
 
     def _gone(self, key: Key, body: Body) -> None:
         """Kopf does not report what was deleted while it could not watch. If it has reported

@@ -15,7 +15,7 @@ STATES = ("True", "False", "Unknown")
 class Metrics:
     def __init__(self) -> None:
         self.registry = CollectorRegistry()
-        self._looks = Counter(
+        self._reconciles = Counter(
             "outbox_operator_reconciles_total",
             "Reconciles of a resource: done, outdated (it had changed meanwhile), failed.",
             ["kind", "outcome"],
@@ -45,13 +45,13 @@ class Metrics:
         self._conditions: dict[Key, Mapping[str, str]] = {}
         for kind, types in KINDS.items():  # from the start: an absent series cannot alert
             for outcome in ("done", "outdated", "failed"):
-                self._looks.labels(kind, outcome)
+                self._reconciles.labels(kind, outcome)
             for condition in types:
                 for state in STATES:
                     self._resources.labels(kind, condition.value, state)
 
-    def looked(self, kind: str, outcome: str, seconds: float) -> None:
-        self._looks.labels(kind, outcome).inc()
+    def reconciled(self, kind: str, outcome: str, seconds: float) -> None:
+        self._reconciles.labels(kind, outcome).inc()
         self._seconds.labels(kind).observe(seconds)
 
     def watching(self, kind: str, namespace: str | None, synced: bool) -> None:

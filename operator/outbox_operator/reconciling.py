@@ -16,19 +16,19 @@ from outbox_operator.kube.kinds import Kind
 from outbox_operator.kube.writer import Writer
 from outbox_operator.settings import OperatorSettings
 from outbox_operator.shared.conditions import Condition
-from outbox_operator.shared.ignoring import Ignoring
 from outbox_operator.shared.kinds import Managed
 from outbox_operator.shared.notices import Notice
 from outbox_operator.shared.objects import Body, Key, Resource, Status
 from outbox_operator.shared.restraining import Restrainer
 from outbox_operator.shared.seen import Restraint, Surroundings
+from outbox_operator.shared.unknown_fields import UnknownFields
 
 Memory = TypeVar("Memory")
 """What a kind remembers about one resource."""
 
 
 @dataclass(frozen=True)
-class Looked:
+class Reconciled:
     """The result of reconciling a resource."""
 
     again_seconds: float | None = None
@@ -52,12 +52,12 @@ class KindReconciler(ABC, Generic[Memory]):
         self._memories: dict[Key, tuple[str, Memory]] = {}
         """With the uid: another resource of the same name starts with an empty memory."""
         self._restrainer = Restrainer(settings)
-        self._ignoring = Ignoring()
+        self._unknown_fields = UnknownFields()
 
     # Called by `dispatch` ----------------------------------------------------------------------
 
     @abstractmethod
-    async def look(self, key: Key, body: Body) -> Looked:
+    async def reconcile(self, key: Key, body: Body) -> Reconciled:
         """Bring a resource's children and status up to date, once."""
 
     def forget(self, key: Key) -> None:
@@ -65,7 +65,7 @@ class KindReconciler(ABC, Generic[Memory]):
         if found := self._memories.pop(key, None):
             uid, _ = found
             self._writer.forget(uid)
-            self._ignoring.forget(uid)
+            self._unknown_fields.forget(uid)
             self._restrainer.forget(uid)
 
     def deleted(self, key: Key, last: Body) -> bool:

@@ -21,10 +21,10 @@ LONGEST_PAUSE_SECONDS = 60.0
 
 
 class Worklist(Generic[Item]):
-    def __init__(self, look: Callable[[Item], Awaitable[float | None]], workers: int) -> None:
+    def __init__(self, reconcile: Callable[[Item], Awaitable[float | None]], workers: int) -> None:
         """`reconcile` returns after how many seconds to call it again; None: only after a change.
         It raises an error if it could not finish now."""
-        self._look = look
+        self._reconcile = reconcile
         self._workers = workers
         self._due: dict[Item, float] = {}
         self._order: list[tuple[float, int, Item]] = []
@@ -82,7 +82,7 @@ class Worklist(Generic[Item]):
         while True:
             key = await self._next()
             try:
-                again = await self._look(key)
+                again = await self._reconcile(key)
                 self._failures.pop(key, None)
             except Exception:  # `reconcile` has logged it; here we only decide when to try again
                 failures = self._failures[key] = self._failures.get(key, 0) + 1

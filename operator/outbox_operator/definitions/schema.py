@@ -15,7 +15,7 @@ from pydantic import AwareDatetime, BaseModel
 from pydantic.fields import FieldInfo
 
 from outbox_core.contract.values import DURATION, LONGEST_DURATION_CHARS, format_duration
-from outbox_operator.definitions.rules import FOR_GOOD, RULES
+from outbox_operator.definitions.rules import IMMUTABLE, RULES
 from outbox_operator.relay.spec.pod import SpreadConstraint
 from outbox_operator.shared.conditions import Condition
 from outbox_operator.shared.pod_settings import EnvVar, PullSecret, Volume, VolumeMount
@@ -164,7 +164,7 @@ def default_of(field: FieldInfo) -> Any:
 
 
 def transition_rules(model: type[BaseModel]) -> Iterator[Rule]:
-    names, message = FOR_GOOD.get(model, ((), ""))
+    names, message = IMMUTABLE.get(model, ((), ""))
     for name, field in model.model_fields.items():
         if name in names:
             always_there = field.is_required() or default_of(field) is not None

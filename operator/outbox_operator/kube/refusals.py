@@ -10,7 +10,7 @@ from typing import Any
 
 from outbox_operator.kube.api import ApiError, JsonObject
 from outbox_operator.shared.marks import (
-    bears_our_marks,
+    has_our_marks,
     is_adoptable,
     is_owned,
     why_not_adoptable,
@@ -19,14 +19,14 @@ from outbox_operator.shared.objects import Resource
 from outbox_operator.shared.seen import Refusal
 from outbox_operator.shared.texts import refusal_text
 
-NOT_ITS_FAULT = (
+BLAMED_ON_THE_CHILD = (
     "failed to create typed patch object",
     "failed calling webhook",
     "denied the request",  # by a webhook that itself failed
 )
 """Parts of the API server's message with status 500 that show that the child is to blame. Newer
 servers may answer the first with 400: kubernetes/kubernetes#139253."""
-OLDER = "waiting until an older one is gone"
+WAITING_FOR_OLDER = "waiting until an older one is gone"
 LEFT_OUT_DEFAULTS = {"paused": False}
 """Values that the server leaves out."""
 
@@ -36,11 +36,11 @@ def refusal_of(kind: str, name: str, error: ApiError, prefix: str = "") -> Refus
     again."""
     if error.status == 429 or (error.status >= 500 and not is_about_the_child(error)):
         raise error
-    leaving = "NamespaceTerminating" in error.causes
-    return Refusal(kind, name, prefix + refusal_text(str(error)), leaving=leaving)
+    terminating = "NamespaceTerminating" in error.causes
+    return Refusal(kind, name, prefix + refusal_text(str(error)), namespace_terminating=terminating)
 
 
-def is_another_now(error: ApiError) -> bool:
+def was_replaced(error: ApiError) -> bool:
     """We write with the uid that we saw. Either the object is gone (409), or somebody has created
     another one of its name, and the server reports that the uid cannot be changed."""
     return error.status == 409 or (error.status == 422 and "metadata.uid: " in str(error))
@@ -49,10 +49,10 @@ def is_another_now(error: ApiError) -> bool:
 def is_about_the_child(error: ApiError) -> bool:
     """The server has no problem, but still answers with its own fault (500): for a field that it
     does not know, a duplicate key in a list, or an admission webhook that does not answer."""
-    return error.status == 500 and any(words in str(error) for words in NOT_ITS_FAULT)
+    return error.status == 500 and any(words in str(error) for words in BLAMED_ON_THE_CHILD)
 
 
-def would_use_anothers(child: JsonObject, refusals: Iterable[Refusal]) -> bool:
+def would_use_foreign(child: JsonObject, refusals: Iterable[Refusal]) -> bool:
     """Whether its pods would use a ConfigMap or ServiceAccount that belongs to somebody else."""
     makes_pods = child["kind"] in ("Deployment", "CronJob", "Job")
     return makes_pods and any(
@@ -66,9 +66,9 @@ def not_ours(resource: Resource, child: JsonObject, live: Mapping[str, Any]) -> 
     if is_owned(live, resource):
         return None
     if "deletionTimestamp" in live["metadata"]:
-        return Refusal(kind, name, OLDER, passing=True)
+        return Refusal(kind, name, WAITING_FOR_OLDER, temporary=True)
     if not is_adoptable({**live, "kind": kind}, resource):
-        return Refusal(kind, name, whose(live, resource), taken=True)
+        return Refusal(kind, name, describe_owner(live, resource), taken=True)
     if why := why_not_adoptable(child, live):
         return Refusal(kind, name, why, taken=True)
     return None
@@ -81,7 +81,7 @@ def as_seen(child: JsonObject, live: Mapping[str, Any] | None) -> JsonObject:
     return {**child, "metadata": {**child["metadata"], "uid": live["metadata"]["uid"]}}
 
 
-def is_bound_otherwise(child: JsonObject, live: Mapping[str, Any]) -> bool:
+def binds_another_role(child: JsonObject, live: Mapping[str, Any]) -> bool:
     """A RoleBinding to another role, such as that of an operator that was installed differently:
     for the whole cluster, or under another name."""
     return "roleRef" in child and bool(child["roleRef"] != live.get("roleRef"))
@@ -109,9 +109,9 @@ def differs(wanted: Any, live: Any) -> bool:
     return bool(wanted != live)
 
 
-def whose(other: Mapping[str, Any], resource: Resource) -> str:
+def describe_owner(other: Mapping[str, Any], resource: Resource) -> str:
     if owners := other["metadata"].get("ownerReferences") or ():
         return f"it belongs to {owners[0]['kind']} {owners[0]['name']}"
-    if bears_our_marks(other, resource):
+    if has_our_marks(other, resource):
         return f"it is left over from another {resource.kind} of this name"
     return "it does not belong to the operator"

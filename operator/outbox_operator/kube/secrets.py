@@ -20,7 +20,7 @@ class Secrets:
         self._seconds = seconds
         self._known: dict[tuple[str, str], tuple[float, str | None]] = {}
 
-    async def look(self, namespace: str, names: Iterable[str]) -> list[Secret]:
+    async def check(self, namespace: str, names: Iterable[str]) -> list[Secret]:
         return [Secret(name, await self._version(namespace, name)) for name in names]
 
     async def _version(self, namespace: str, name: str) -> str | None:

@@ -15,15 +15,15 @@ from typing import Any, TypeVar
 from outbox_operator.kube.api import Api, ApiError, JsonObject
 from outbox_operator.kube.kinds import CHILDREN, EVENTS, Kind
 from outbox_operator.kube.refusals import (
-    OLDER,
+    WAITING_FOR_OLDER,
     as_seen,
+    binds_another_role,
+    describe_owner,
     differs,
-    is_another_now,
-    is_bound_otherwise,
     not_ours,
     refusal_of,
-    whose,
-    would_use_anothers,
+    was_replaced,
+    would_use_foreign,
 )
 from outbox_operator.shared.marks import (
     OPERATOR,
@@ -66,12 +66,12 @@ class Writer:
         for child in wanted:
             kind, name = child["kind"], child["metadata"]["name"]
             live = seen.child(kind, name)
-            if live is None and would_use_anothers(child, refusals):
+            if live is None and would_use_foreign(child, refusals):
                 continue
             try:
                 done = await self._apply_one(resource, child, live)
             except ApiError as error:
-                if is_another_now(error):
+                if was_replaced(error):
                     why = f"{kind} {name} was replaced or deleted since it was seen"
                     raise ApiError(409, "Conflict", why, frozenset()) from error
                 done = refusal_of(kind, name, error)
@@ -93,7 +93,7 @@ class Writer:
             live = await self._api.find(path)
         if live is not None and (refusal := not_ours(resource, child, live)):
             return refusal
-        if live is not None and is_bound_otherwise(child, live):
+        if live is not None and binds_another_role(child, live):
             await self._unbind(resource, path, live)
             live = None
         if live is not None:
@@ -141,11 +141,11 @@ class Writer:
                 return refusal_of(kind.name, name, error)
             other = await self._api.find(kind.path(resource.metadata.namespace, name))
             if other is None or "deletionTimestamp" in other["metadata"]:
-                return Refusal(kind.name, name, OLDER, passing=True)
+                return Refusal(kind.name, name, WAITING_FOR_OLDER, temporary=True)
             return (
                 None
                 if is_owned(other, resource)
-                else Refusal(kind.name, name, whose(other, resource), taken=True)
+                else Refusal(kind.name, name, describe_owner(other, resource), taken=True)
             )
         log.info("created %s %s", kind.name, name, extra={"event": "apply", **_names(resource)})
         return None

@@ -42,15 +42,15 @@ class Announced:
 def decide_notices(
     before: Announced,
     status: RelayStatus,
-    asked: int | None,
+    current: int | None,
     replicas: int,
     scale: Scale | None,
     now: datetime,
 ) -> tuple[list[Notice], Announced]:
-    """What to announce now, and what has been announced after that. `asked` is the number that the
-    Deployment requested before."""
+    """What to announce now, and what has been announced after that. `current` is the number that
+    the Deployment requested before."""
     notices = [
-        *_scaled(asked, replicas, scale),
+        *_scaled(current, replicas, scale),
         *_paused(before, status),
         *_trouble(before, status, now),
         *_dead(before, status, now),
@@ -73,11 +73,11 @@ def _holds(status: RelayStatus, kind: RelayCondition) -> Condition | None:
     return next((c for c in status.conditions if c.type == kind and c.status == "True"), None)
 
 
-def _scaled(asked: int | None, replicas: int, scale: Scale | None) -> list[Notice]:
-    if asked is None or asked == replicas:
+def _scaled(current: int | None, replicas: int, scale: Scale | None) -> list[Notice]:
+    if current is None or current == replicas:
         return []
     why = f": {scale.message}" if scale else ""
-    return [Notice(EventReason.SCALED, f"from {asked} to {replicas} pods{why}", always=True)]
+    return [Notice(EventReason.SCALED, f"from {current} to {replicas} pods{why}", always=True)]
 
 
 def _paused(before: Announced, status: RelayStatus) -> list[Notice]:

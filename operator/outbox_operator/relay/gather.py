@@ -31,7 +31,7 @@ class RelayGatherer:
         relaying = [b for b in bodies if component(b) == "relay"]
         reports, seen_secrets = await asyncio.gather(
             self._reporters.ask(answering(relaying), PORT, Report),
-            self._secrets.look(relay.metadata.namespace, secrets(relay)),
+            self._secrets.check(relay.metadata.namespace, secrets(relay)),
         )
         return RelaySeen(
             children=children(self._informers, relay),

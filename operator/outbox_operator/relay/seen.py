@@ -26,5 +26,5 @@ class RelaySeen(SeenWithPods):
     def reports(self) -> list[Report]:
         """Reports of pods that stay, the newest first: all report the same backlog, and the newest
         report is the most accurate."""
-        staying = [p.report for p in self.pods if p.report and not p.leaving]
+        staying = [p.report for p in self.pods if p.report and not p.terminating]
         return sorted(staying, key=lambda r: r.observed_at, reverse=True)

@@ -10,7 +10,7 @@ from datetime import datetime, timedelta
 from outbox_operator.relay.decide import backlog as figures
 from outbox_operator.relay.decide.autoscaling import Scale
 from outbox_operator.relay.decide.checks import first_finding
-from outbox_operator.relay.decide.deletion import is_leaving, is_retiring, leaving_finding
+from outbox_operator.relay.decide.deletion import deletion_finding, is_being_deleted, is_retiring
 from outbox_operator.relay.decide.rollout import Counts, count_pods, is_done, obstacle, rolled_out
 from outbox_operator.relay.seen import RelaySeen
 from outbox_operator.relay.spec.resource import OutboxRelay, RelayStatus, RolledOut
@@ -35,11 +35,11 @@ def decide_status(
     relay: OutboxRelay, seen: RelaySeen, replicas: int, scale: Scale | None, now: datetime
 ) -> RelayStatus:
     counts = count_pods(relay, seen, replicas)
-    finding = (leaving_finding if is_leaving(relay) else first_finding)(relay, seen, now)
+    finding = (deletion_finding if is_being_deleted(relay) else first_finding)(relay, seen, now)
     done = rolled_out(relay, seen, counts)
     progressing = _progressing(relay, seen, counts, scale)
-    changing = is_leaving(relay) or not is_done(relay, seen, counts, done)
-    stuck = finding if is_leaving(relay) else obstacle(relay, seen, counts, now)
+    changing = is_being_deleted(relay) or not is_done(relay, seen, counts, done)
+    stuck = finding if is_being_deleted(relay) else obstacle(relay, seen, counts, now)
     conditions = (
         _ready(relay, counts, finding, done),
         progressing,
@@ -55,17 +55,17 @@ def decide_status(
         observed_generation=relay.metadata.generation,
         replicas=counts.existing,
         ready_replicas=counts.ready,
-        pods=f"{counts.ready}/{counts.asked}",
+        pods=f"{counts.ready}/{counts.requested}",
         rolled_out=done,
         selector=",".join(f"{k}={v}" for k, v in selector(relay, "relay").items()),
         relay_name=relay.relay_name,
-        conditions=_of_what_works(
+        conditions=_with_ready_generation(
             as_conditions(conditions, before.conditions, relay.metadata.generation, now), done
         ),
     )
     if not reports or backlog is None:
         # Old figures are better than none: BacklogHealthy shows that they are old.
-        missed = ("throughput",) if is_a_miss(relay, seen, now) else ()
+        missed = ("throughput",) if expects_report(relay, seen, now) else ()
         names = ("backlog", "lag", "version", "top_errors", "observed_at", *missed)
         return made.model_copy(update={name: getattr(before, name) for name in names})
     fresh = made.model_copy(
@@ -87,7 +87,7 @@ def decide_status(
     return fresh.model_copy(update={"observed_at": at})
 
 
-def _of_what_works(
+def _with_ready_generation(
     conditions: tuple[Condition, ...], done: RolledOut | None
 ) -> tuple[Condition, ...]:
     """Ready describes the existing pods, which may be of an older spec, so it gets the generation
@@ -102,10 +102,10 @@ def _of_what_works(
     )
 
 
-def is_a_miss(relay: OutboxRelay, seen: RelaySeen, now: datetime) -> bool:
+def expects_report(relay: OutboxRelay, seen: RelaySeen, now: datetime) -> bool:
     """No pod reports now, but one is expected to at the next reconcile."""
     at = relay.status.observed_at
-    could = any(p.ready and not p.leaving for p in seen.pods)
+    could = any(p.ready and not p.terminating for p in seen.pods)
     return could and at is not None and now - at < STALE_AFTER
 
 
@@ -116,12 +116,12 @@ def _ready(
     relay: OutboxRelay, counts: Counts, finding: Finding | None, done: RolledOut | None
 ) -> Judged:
     kind = RelayCondition.READY
-    if is_leaving(relay):
+    if is_being_deleted(relay):
         return kind, "False", Reason.DELETING, _waits_for(relay)
-    if counts.asked == 0:
+    if counts.requested == 0:
         return kind, "False", Reason.SCALED_TO_ZERO, "no pods are requested: nothing is published"
     if counts.ready:
-        message = f"{counts.ready} of {counts.asked} pods are ready"
+        message = f"{counts.ready} of {counts.requested} pods are ready"
         if relay.spec.paused:
             message += "; paused: nothing is published"
         if done and done.generation != relay.metadata.generation:
@@ -141,7 +141,7 @@ def _progressing(
     relay: OutboxRelay, seen: RelaySeen, counts: Counts, scale: Scale | None
 ) -> Judged:
     kind = RelayCondition.PROGRESSING
-    if is_leaving(relay):
+    if is_being_deleted(relay):
         gone = "pods give back what they hold, and end"
         message = gone if is_retiring(relay) else "pods are deleted with the resource"
         return kind, "True", Reason.DELETING, message
@@ -151,11 +151,11 @@ def _progressing(
         if scale is not None:
             return kind, "False", scale.reason, scale.message
         return kind, "False", Reason.AS_EXPECTED, "everything is as requested"
-    if any(p.migrating and not p.leaving for p in seen.pods):
+    if any(p.migrating and not p.terminating for p in seen.pods):
         return kind, "True", Reason.MIGRATING, "a pod brings the schema up to date before it starts"
     if counts.current and counts.updated == counts.existing:
-        return kind, "True", Reason.SCALING, f"{counts.ready} of {counts.asked} pods are ready"
-    return kind, "True", Reason.ROLLING_OUT, f"{counts.updated} of {counts.asked} pods are new"
+        return kind, "True", Reason.SCALING, f"{counts.ready} of {counts.requested} pods are ready"
+    return kind, "True", Reason.ROLLING_OUT, f"{counts.updated} of {counts.requested} pods are new"
 
 
 def _degraded(finding: Finding | None, scale: Scale | None) -> Judged:
@@ -172,9 +172,9 @@ def _backlog_healthy(relay: OutboxRelay, seen: RelaySeen, now: datetime) -> Judg
     if backlog is None:
         since = relay.status.observed_at
         was = next((c for c in relay.status.conditions if c.type == kind), None)
-        if was is not None and is_a_miss(relay, seen, now):
+        if was is not None and expects_report(relay, seen, now):
             return kind, was.status, was.reason, was.message
-        ready = [p for p in seen.pods if p.ready and not p.leaving]
+        ready = [p for p in seen.pods if p.ready and not p.terminating]
         why = f": {CAUSE}" if ready and not reports else ""
         if since is None:
             return kind, "Unknown", Reason.NO_REPORT, f"no pod has reported yet{why}"
@@ -212,7 +212,9 @@ def _paused(relay: OutboxRelay) -> Judged:
     return RelayCondition.PAUSED, "False", Reason.NOT_PAUSED, ""
 
 
-def decide_hindered(before: RelayStatus, generation: int, why: str, now: datetime) -> RelayStatus:
+def decide_right_missing(
+    before: RelayStatus, generation: int, why: str, now: datetime
+) -> RelayStatus:
     """For a relay that the operator lacks a right to reconcile. Nothing is judged, so the other
     conditions stay."""
     message = (
@@ -247,7 +249,7 @@ def decide_invalid(
     )
 
 
-def as_far_as_done(relay: OutboxRelay, status: RelayStatus, restraint: Restraint) -> RelayStatus:
+def while_blocked(relay: OutboxRelay, status: RelayStatus, restraint: Restraint) -> RelayStatus:
     """The status while no child is written. A generation whose change is not carried out does not
     count as observed; with two operators, only the one that writes knows how a change proceeds."""
     before = relay.status

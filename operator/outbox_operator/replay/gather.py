@@ -65,7 +65,7 @@ class ReplayGatherer:
         names = store_secrets(known) if known else ()
         return ReplaySeen(
             children=found,
-            secrets=await self._secrets.look(replay.metadata.namespace, names),
+            secrets=await self._secrets.check(replay.metadata.namespace, names),
             relay=known,
             relay_invalid=relay is not None and known is None,
             drivers=[

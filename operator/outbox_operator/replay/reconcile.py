@@ -15,23 +15,23 @@ from pydantic import ValidationError
 
 from outbox_operator.kube.kinds import REPLAYS
 from outbox_operator.kube.writer import Writer
-from outbox_operator.reconciling import KindReconciler, Looked
+from outbox_operator.reconciling import KindReconciler, Reconciled
 from outbox_operator.replay.decide.children import (
     ReplayChildren,
     decide_replay_children,
-    only_ended,
+    only_removals,
 )
 from outbox_operator.replay.decide.gitops import (
     decide_kept_notices,
     why_it_stays,
     with_reason_to_stay,
 )
-from outbox_operator.replay.decide.looks import seconds_to_live, seconds_to_next_look
+from outbox_operator.replay.decide.next_reconcile import seconds_to_live, seconds_to_next_reconcile
 from outbox_operator.replay.decide.step import (
     FINISHED,
     Finished,
     Step,
-    as_left_alone,
+    as_paused,
     decide_step,
 )
 from outbox_operator.replay.events import decide_replay_notices
@@ -72,7 +72,7 @@ class ReplayReconciler(KindReconciler[ReplayMemory]):
         super().__init__(REPLAYS, settings, writer, ReplayMemory)
         self._gatherer = gatherer
 
-    async def look(self, key: Key, body: Body) -> Looked:
+    async def reconcile(self, key: Key, body: Body) -> Reconciled:
         now = datetime.now(UTC)
         memory = self._memory(key, body["metadata"]["uid"])
         try:
@@ -81,7 +81,7 @@ class ReplayReconciler(KindReconciler[ReplayMemory]):
             return await self._refuse(body, error, memory, now)
         if replay.status.phase in FINISHED:
             again = await self._finished(replay, body, now)
-            return Looked(again, replay.status.conditions)
+            return Reconciled(again, replay.status.conditions)
         seen = await self._gatherer.replay(replay)
         plan = self._decide(replay, seen, now)
         seen = await self._apply(replay, plan.children, seen)
@@ -89,10 +89,10 @@ class ReplayReconciler(KindReconciler[ReplayMemory]):
 
     def _decide(self, replay: OutboxReplay, seen: ReplaySeen, now: datetime) -> Plan:
         restraint = self._restraint(replay, seen, now)
-        step = decide_step(as_left_alone(replay) if is_paused(replay) else replay, seen, now)
+        step = decide_step(as_paused(replay) if is_paused(replay) else replay, seen, now)
         children = decide_replay_children(replay, seen, step, self._settings)
-        if restraint is not None and restraint.holds:
-            children = only_ended(children, step, restraint)
+        if restraint is not None and restraint.blocks_writes:
+            children = only_removals(children, step, restraint)
         return Plan(restraint, step, children)
 
     async def _apply(
@@ -118,7 +118,7 @@ class ReplayReconciler(KindReconciler[ReplayMemory]):
         seen: ReplaySeen,
         memory: ReplayMemory,
         now: datetime,
-    ) -> Looked:
+    ) -> Reconciled:
         status = decide_replay_status(replay, plan.step, seen.refusals, now, plan.restraint)
         notices = [
             *decide_replay_notices(replay.status, status),
@@ -126,11 +126,13 @@ class ReplayReconciler(KindReconciler[ReplayMemory]):
             *self._restrainer.notices(replay),
         ]
         fresh, memory.announced = damped(notices, memory.announced, now)
-        fresh = [*self._ignoring.notices(replay), *fresh]
+        fresh = [*self._unknown_fields.notices(replay), *fresh]
         await self._report(replay, body, status, fresh, now)
-        look = self._settings.look.total_seconds()
-        again = seconds_to_next_look(replay, seen, plan.step, plan.children, status, look, now)
-        return Looked(again, status.conditions)
+        interval = self._settings.look.total_seconds()
+        again = seconds_to_next_reconcile(
+            replay, seen, plan.step, plan.children, status, interval, now
+        )
+        return Reconciled(again, status.conditions)
 
     async def _finished(self, replay: OutboxReplay, body: Body, now: datetime) -> float | None:
         if is_paused(replay):
@@ -152,15 +154,15 @@ class ReplayReconciler(KindReconciler[ReplayMemory]):
 
     async def _refuse(
         self, body: Body, error: ValidationError, memory: ReplayMemory, now: datetime
-    ) -> Looked:
+    ) -> Reconciled:
         """For a spec that the schema accepts but we cannot use."""
         resource = without_spec(body)
         before = ReplayStatus.model_validate(body.get("status") or {})
         if before.phase in FINISHED:
-            return Looked(conditions=before.conditions)
+            return Reconciled(conditions=before.conditions)
         generation = resource.metadata.generation
         status = decide_invalid_replay(before, generation, why_invalid(error), now)
         notices = decide_replay_notices(before, status)
         fresh, memory.announced = damped(notices, memory.announced, now)
         await self._report(resource, body, status, fresh, now)
-        return Looked(conditions=status.conditions)
+        return Reconciled(conditions=status.conditions)

@@ -24,7 +24,7 @@ class Ended:
     """None: it never ran, or the exit code is not known."""
     cause: str
     """The reason that Kubernetes gives: Completed, Error, OOMKilled, Evicted."""
-    words: ReplayReport | None = None
+    report: ReplayReport | None = None
     """Its termination message."""
 
 
@@ -40,13 +40,13 @@ class Driver:
     """Its answer on /status."""
     silent: timedelta = timedelta()
     """How long it has not answered there."""
-    leaves_at: datetime | None = None
+    kill_deadline: datetime | None = None
     """It is being deleted, and is killed at this time at the latest."""
 
     @classmethod
     def of(cls, body: Body, report: ReplayReport | None, silent: timedelta = timedelta()) -> Self:
         metadata, status = body["metadata"], body.get("status") or {}
-        leaves_at = metadata.get("deletionTimestamp")
+        kill_deadline = metadata.get("deletionTimestamp")
         container = next(
             (c for c in status.get("containerStatuses") or () if c["name"] == DRIVER_CONTAINER),
             None,
@@ -58,15 +58,15 @@ class Driver:
             ended=_ended(status, container),
             report=report,
             silent=silent,
-            leaves_at=datetime.fromisoformat(leaves_at) if leaves_at else None,
+            kill_deadline=datetime.fromisoformat(kill_deadline) if kill_deadline else None,
         )
 
 
 def _ended(status: Body, container: Body | None) -> Ended | None:
     state = ((container or {}).get("state") or {}).get("terminated")
     if state:
-        words = ReplayReport.read(state.get("message") or "")
-        return Ended(state.get("exitCode"), state.get("reason", ""), words)
+        report = ReplayReport.read(state.get("message") or "")
+        return Ended(state.get("exitCode"), state.get("reason", ""), report)
     if status.get("phase") in ENDED:  # it was evicted before it ran, or its node is gone
         return Ended(None, status.get("reason", ""), None)
     return None

@@ -64,7 +64,7 @@ def decide_replay_status(
     if isinstance(step, Finished):
         return before
     if refused := _refused(replay, refusals):
-        step = _despite(step, refused)
+        step = _with_refusal(step, refused)
     if restraint is not None:
         step = _restrained(step, restraint)
     fields, why = _fields(replay, step, now)
@@ -86,7 +86,7 @@ def _refused(replay: OutboxReplay, refusals: Sequence[Refusal]) -> Finding | Non
     return a_name_is_taken(replay, around) or a_child_is_refused(replay, around)
 
 
-def _despite(step: Step, refused: Finding) -> Step:
+def _with_refusal(step: Step, refused: Finding) -> Step:
     """What becomes of a step if the API server refused a part of it."""
     match step:
         case Start():
@@ -100,9 +100,9 @@ def _restrained(step: Step, restraint: Restraint) -> Step:
     """What becomes of a step that the operator is not to take, or only shows."""
     shown = Finding(restraint.reason, restraint.message)
     match step:
-        case Start() | Block() if restraint.holds:
+        case Start() | Block() if restraint.blocks_writes:
             return Block(shown)
-        case Wait(_, until) if restraint.holds:
+        case Wait(_, until) if restraint.blocks_writes:
             return Wait(shown, until)
         case Follow(attempt):
             return Follow(replace(attempt, finding=shown))
@@ -197,7 +197,7 @@ def _figures(before: ReplayStatus, report: ReplayReport | None, now: datetime) -
         "percent": percent,
         "progress": f"{percent}%",
         "rate": rounded(report.rate),
-        "eta": _nearly(before.eta, now, report.seconds_left),
+        "eta": _stable_eta(before.eta, now, report.seconds_left),
     }
     if report.preview is not None:  # nothing is replayed: there is no progress to show
         made |= {"preview": report.preview, "percent": None, "progress": None}
@@ -205,7 +205,7 @@ def _figures(before: ReplayStatus, report: ReplayReport | None, now: datetime) -
     return made
 
 
-def _nearly(before: datetime | None, now: datetime, seconds: float | None) -> datetime | None:
+def _stable_eta(before: datetime | None, now: datetime, seconds: float | None) -> datetime | None:
     """The estimated end. The reported one stays as long as it is about right."""
     if seconds is None:
         return None
@@ -232,7 +232,7 @@ def _conditions(replay: OutboxReplay, step: Step, why: Finding) -> list[Judged]:
         ),
         (ReplayCondition.COMPLETE, "True" if succeeded else "False", *because),
         (ReplayCondition.FAILED, *(("True", *because) if failed else no_failure)),
-        *_way(is_stuck(step), is_under_way(step), why),
+        *_reconciling_and_stalled(is_stuck(step), is_under_way(step), why),
     ]
 
 
@@ -251,7 +251,7 @@ def is_under_way(step: Step) -> bool:
     return not is_stuck(step) and isinstance(step, Block | Wait | Start | Follow | TryAgain)
 
 
-def _way(stuck: bool, under_way: bool, why: Finding) -> tuple[Judged, Judged]:
+def _reconciling_and_stalled(stuck: bool, under_way: bool, why: Finding) -> tuple[Judged, Judged]:
     """Reconciling and Stalled, never both True."""
     because = (why.reason, why.message)
     nothing = ("False", Reason.AS_EXPECTED, "")

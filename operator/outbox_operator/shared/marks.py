@@ -51,7 +51,7 @@ def is_orphan(body: Body) -> bool:
     return not metadata.get("ownerReferences") and "deletionTimestamp" not in metadata
 
 
-def bears_our_marks(body: Body, resource: Resource) -> bool:
+def has_our_marks(body: Body, resource: Resource) -> bool:
     """It was created for a resource of this kind and name, in any role."""
     labels = body["metadata"].get("labels") or {}
     role = labels.get("app.kubernetes.io/component", "")
@@ -70,7 +70,7 @@ def is_adoptable(body: Body, resource: Resource) -> bool:
         body.get("kind") not in ONE_TIME
         and resource.metadata.deletion_timestamp is None
         and is_orphan(body)
-        and bears_our_marks(body, resource)
+        and has_our_marks(body, resource)
     )
 
 

@@ -34,7 +34,7 @@ def what_pauses(resource: Managed) -> Restraint | None:
     )
 
 
-def says_paused(conditions: tuple[Condition, ...]) -> bool:
+def shows_paused(conditions: tuple[Condition, ...]) -> bool:
     """Whether a status shows the pause; an earlier operator may have written it."""
     return any(c.reason == Reason.RECONCILE_PAUSED for c in conditions)
 

@@ -20,8 +20,8 @@ OUR_VOLUMES = ("config", "secrets", "tmp")
 """Volumes that the operator adds itself."""
 OUR_FOLDERS = ("/etc", "/tmp", "/opt", "/opt/outbox", "/opt/spark", "/opt/java", "/usr")  # noqa: S108
 """Folders of our programs and what they need. A volume there would hide them; below these folders,
-except in `OUR_PLACE`, it hides nothing of ours."""
-OUR_PLACE = "/etc/outbox"
+except in `OUR_MOUNT_ROOT`, it hides nothing of ours."""
+OUR_MOUNT_ROOT = "/etc/outbox"
 """Where the operator mounts settings and secrets."""
 
 
@@ -134,7 +134,7 @@ class VolumeMount(Settings):
     @model_validator(mode="after")
     def fits(self) -> "VolumeMount":
         path = self.mount_path
-        if path in (*OUR_FOLDERS, OUR_PLACE) or path.startswith(f"{OUR_PLACE}/"):
+        if path in (*OUR_FOLDERS, OUR_MOUNT_ROOT) or path.startswith(f"{OUR_MOUNT_ROOT}/"):
             raise ValueError("mountPath would hide the operator's files: choose another folder")
         return self
 

@@ -15,7 +15,7 @@ from outbox_operator.settings import OperatorSettings
 from outbox_operator.shared.kinds import Managed
 from outbox_operator.shared.marks import is_orphan
 from outbox_operator.shared.notices import Notice
-from outbox_operator.shared.pausing import is_paused, pause_notices, says_paused, unknown_value
+from outbox_operator.shared.pausing import is_paused, pause_notices, shows_paused, unknown_value
 from outbox_operator.shared.restraint import first_restraint
 from outbox_operator.shared.rivals import Rivalry, judge_rivals
 from outbox_operator.shared.seen import ChildKey, Restraint, Surroundings, Written
@@ -61,7 +61,7 @@ class Restrainer:
             resource.status.conditions,
             now,
         )
-        if memory.rivalry.rests(now) and not before.rests(now):
+        if memory.rivalry.backs_off(now) and not before.backs_off(now):
             meta = resource.metadata
             log.warning(
                 "%s %s: %s",
@@ -82,7 +82,7 @@ class Restrainer:
     def _of(self, resource: Managed) -> RestraintMemory:
         uid = resource.metadata.uid
         if uid not in self._memories:
-            self._memories[uid] = RestraintMemory(says_paused(resource.status.conditions))
+            self._memories[uid] = RestraintMemory(shows_paused(resource.status.conditions))
         return self._memories[uid]
 
 

@@ -20,12 +20,12 @@ from outbox_operator.shared.objects import Body
 from outbox_operator.shared.reasons import Reason
 from outbox_operator.shared.seen import ChildKey, Restraint, Written, is_older
 
-REST_TIME = timedelta(minutes=10)
+BACK_OFF_TIME = timedelta(minutes=10)
 """If another's mark appears this soon after our own write, the other operator is alive. We then
 back off for the same time."""
 SHOWN_TIME = timedelta(minutes=15)
-"""How long the rivalry is shown after the last sign of the other operator. Longer than REST_TIME,
-so that it does not come and go while one of the two tries again."""
+"""How long the rivalry is shown after the last sign of the other operator. Longer than
+BACK_OFF_TIME, so that it does not come and go while one of the two tries again."""
 
 
 @dataclass(frozen=True)
@@ -36,7 +36,7 @@ class Rivalry:
     """What is shown; None: there is no other operator."""
     sign: datetime | None = None
     """When the other operator was last noticed."""
-    rests_until: datetime | None = None
+    backs_off_until: datetime | None = None
     """Nothing is written before this time."""
     forgotten: datetime | None = None
     """Our own writes before this time no longer count."""
@@ -44,8 +44,8 @@ class Rivalry:
     """When a single child had another's mark: `kubectl rollout undo`, or a manifest that a person
     saved, restores an old mark. An operator that is alive writes it again."""
 
-    def rests(self, now: datetime) -> bool:
-        return self.rests_until is not None and now < self.rests_until
+    def backs_off(self, now: datetime) -> bool:
+        return self.backs_off_until is not None and now < self.backs_off_until
 
 
 def judge_rivals(
@@ -58,10 +58,10 @@ def judge_rivals(
 ) -> Rivalry:
     """`written`: by this process. `reported`: the status, which either operator may have
     written."""
-    if before.rests(now):
+    if before.backs_off(now):
         return before
     undone = [
-        (other, now - mine.at < REST_TIME)
+        (other, now - mine.at < BACK_OFF_TIME)
         for key, body in children.items()
         if (other := annotation(body, OPERATOR)) not in (None, identity)
         and (mine := written.get(key)) is not None
@@ -69,9 +69,9 @@ def judge_rivals(
         and is_newer(body, mine)
     ]
     signs = [other for other, soon in undone if soon and other is not None]
-    suspected = before.suspected is not None and now - before.suspected < REST_TIME
+    suspected = before.suspected is not None and now - before.suspected < BACK_OFF_TIME
     if signs and (suspected or before.message is not None or len(signs) > 1):
-        return Rivalry(words(identity, signs[0]), now, now + REST_TIME, now)
+        return Rivalry(rivals_message(identity, signs[0]), now, now + BACK_OFF_TIME, now)
     if signs:
         before = replace(before, suspected=now)
     if before.message is None:
@@ -95,7 +95,7 @@ def is_about(condition: Condition, identity: str) -> bool:
     return condition.reason == Reason.OTHER_OPERATOR and identity in named
 
 
-def words(one: str, other: str) -> str:
+def rivals_message(one: str, other: str) -> str:
     """The same message, whichever operator reports it."""
     first, second = sorted((one, other))
     return (
@@ -114,5 +114,5 @@ def what_rivals_restrain(rivalry: Rivalry, now: datetime) -> Restraint | None:
         "True",
         Reason.OTHER_OPERATOR,
         rivalry.message,
-        holds=rivalry.rests(now),
+        blocks_writes=rivalry.backs_off(now),
     )

@@ -14,7 +14,7 @@ from pydantic import BaseModel
 from outbox_operator.shared.pod_settings import (
     OUR_ENV,
     OUR_FOLDERS,
-    OUR_PLACE,
+    OUR_MOUNT_ROOT,
     OUR_VOLUMES,
     UNKNOWN_VOLUME,
     EnvSource,
@@ -49,7 +49,7 @@ def unchanged(name: str, always_there: bool) -> str:
 
 
 Rules = Mapping[type[BaseModel], tuple[Rule, ...]]
-ForGood = Mapping[type[BaseModel], tuple[Collection[str], str]]
+Immutable = Mapping[type[BaseModel], tuple[Collection[str], str]]
 """Fields that cannot change after creation, and the message that explains it."""
 
 VOLUMES_FIT = (
@@ -108,8 +108,8 @@ RULES: Rules = {
     ),
     VolumeMount: (
         Rule(
-            f"!(self.mountPath in {[*OUR_FOLDERS, OUR_PLACE]}) && "
-            f"!self.mountPath.startsWith('{OUR_PLACE}/')",
+            f"!(self.mountPath in {[*OUR_FOLDERS, OUR_MOUNT_ROOT]}) && "
+            f"!self.mountPath.startsWith('{OUR_MOUNT_ROOT}/')",
             "mountPath would hide the operator's files: choose another folder",
         ),
     ),

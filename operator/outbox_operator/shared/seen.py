@@ -20,7 +20,7 @@ ChildKey = tuple[str, str]
 ENDED = ("Succeeded", "Failed")
 """Phases of a pod that will not run again: its work is done, it was evicted, or its node was shut
 down. The object may stay for a long time."""
-HELD = frozenset({"ContainerCreating", "PodInitializing"})
+NOT_TRIED_REASONS = frozenset({"ContainerCreating", "PodInitializing"})
 """The kubelet's reasons for containers that it has not tried to start yet."""
 
 
@@ -52,7 +52,7 @@ class Pod:
     name: str
     ip: str | None = None
     ready: bool = False
-    leaving: bool = False
+    terminating: bool = False
     """It is being deleted."""
     ended: bool = False
     """It no longer runs, and holds no claims."""
@@ -81,7 +81,7 @@ class Pod:
             name=body["metadata"]["name"],
             ip=status.get("podIP"),
             ready=conditions.get("Ready", {}).get("status") == "True",
-            leaving="deletionTimestamp" in body["metadata"],
+            terminating="deletionTimestamp" in body["metadata"],
             ended=status.get("phase") in ENDED,
             revision=(body["metadata"].get("annotations") or {}).get(REVISION),
             migrating=any(
@@ -109,7 +109,7 @@ def _held_since(conditions: Mapping[str, Body], containers: Sequence[Body]) -> d
     waiting = [(c.get("state") or {}).get("waiting", {}).get("reason") for c in containers]
     scheduled = conditions.get("PodScheduled", {})
     at = scheduled.get("lastTransitionTime") if scheduled.get("status") == "True" else None
-    if begun or at is None or not waiting or not HELD.issuperset(waiting):
+    if begun or at is None or not waiting or not NOT_TRIED_REASONS.issuperset(waiting):
         return None
     return datetime.fromisoformat(at)
 
@@ -157,7 +157,7 @@ class Restraint:
     status: str
     reason: str
     message: str
-    holds: bool = True
+    blocks_writes: bool = True
     """No child is written. Otherwise the restraint is only shown, or some children wait."""
 
 
@@ -170,9 +170,9 @@ class Refusal:
     message: str
     taken: bool = False
     """Somebody else owns an object of that name: it is left alone."""
-    leaving: bool = False
+    namespace_terminating: bool = False
     """The namespace is being deleted: nothing new can be created in it."""
-    passing: bool = False
+    temporary: bool = False
     """An object of the same name is being removed: the child will be accepted a moment later."""
 
 

@@ -26,7 +26,7 @@ PUBLIC_CAS = "/etc/ssl/certs/ca-certificates.crt"
 
 TLS_ENV = ("PGSSLMODE", "PGSSLROOTCERT", "PGSSLCERT", "PGSSLKEY", "OUTBOX_DSN_TLS")
 """Variables that `store.postgresql.tls` is turned into."""
-TLS_SAID_TWICE = f"store.postgresql.tls sets {', '.join(TLS_ENV)}: remove them from pod.env"
+TLS_SET_TWICE = f"store.postgresql.tls sets {', '.join(TLS_ENV)}: remove them from pod.env"
 
 
 class DsnSecretRef(SecretKeyRef):

@@ -12,13 +12,13 @@ EVENT_BYTES = 1024
 """The limit of an Event's message, in UTF-8."""
 REFUSAL_CHARACTERS = 1000
 """Our limit of the API server's message about a child, which may repeat all that was sent."""
-MORE = "…"
+ELLIPSIS = "…"
 
 
 def condition_text(text: str) -> str:
     if len(text) <= CONDITION_CHARACTERS:
         return text
-    return text[: CONDITION_CHARACTERS - len(MORE)] + MORE
+    return text[: CONDITION_CHARACTERS - len(ELLIPSIS)] + ELLIPSIS
 
 
 def event_text(text: str) -> str:
@@ -26,8 +26,8 @@ def event_text(text: str) -> str:
     encoded = text.encode(errors="replace")
     if len(encoded) <= EVENT_BYTES:
         return encoded.decode()
-    kept = encoded[: EVENT_BYTES - len(MORE.encode())]
-    return kept.decode(errors="ignore") + MORE
+    kept = encoded[: EVENT_BYTES - len(ELLIPSIS.encode())]
+    return kept.decode(errors="ignore") + ELLIPSIS
 
 
 def refusal_text(text: str) -> str:
@@ -35,4 +35,4 @@ def refusal_text(text: str) -> str:
     line = " ".join(text.split())
     if len(line) <= REFUSAL_CHARACTERS:
         return line
-    return line[: REFUSAL_CHARACTERS - len(MORE)] + MORE
+    return line[: REFUSAL_CHARACTERS - len(ELLIPSIS)] + ELLIPSIS

@@ -148,7 +148,7 @@ def test_what_may_end_by_itself_is_given_time_and_not_for_ever(new: Any, reason:
 
 
 def test_an_older_child_that_is_just_being_removed_is_in_nobodys_way() -> None:
-    older = Refusal("Service", "orders-relay", "waiting until an older one is gone", passing=True)
+    older = Refusal("Service", "orders-relay", "waiting until an older one is gone", temporary=True)
     _, judged = changed(seen(OLD, deployment=ROLLING, refusals=[older]))
     assert (judged["Stalled"].status, judged["Reconciling"].status) == ("False", "True")
 

@@ -9,14 +9,14 @@ from fixtures.made_resources import KAFKA, outbox_relay
 from fixtures.made_seen import NOW, deployment, pod, report, retiring, seen
 from outbox_core.contract.reasons import LastWords
 from outbox_core.contract.report import TopError
-from outbox_operator.relay.decide.checks import SET_UP_TIME, WELL_AFTER
+from outbox_operator.relay.decide.checks import RECOVERED_AFTER, SET_UP_TIME
 from outbox_operator.relay.seen import RelaySeen
 from outbox_operator.relay.spec.resource import OutboxRelay, RelayStatus
 from outbox_operator.relay.status import (
     RENEWED_AFTER,
     STALE_AFTER,
-    decide_hindered,
     decide_invalid,
+    decide_right_missing,
     decide_status,
 )
 from outbox_operator.shared.conditions import Condition
@@ -394,7 +394,9 @@ def test_without_mounted_secrets_no_key_is_blamed() -> None:
 
 
 def test_a_pod_that_goes_need_not_be_set_up() -> None:
-    around = seen(pod(ready=False, held_since=NOW, leaving=True), deployment=deployment(ready=0))
+    around = seen(
+        pod(ready=False, held_since=NOW, terminating=True), deployment=deployment(ready=0)
+    )
     assert conditions(status(around, now=NOW + SET_UP_TIME))["Degraded"].status == "False"
 
 
@@ -404,8 +406,8 @@ def degraded(*pods: Pod, now: datetime = NOW) -> str:
 
 def test_a_pod_that_crashes_again_and_again_does_not_flap() -> None:
     back = pod(report=report(), stopped=(Stopped("relay", 137, None, "OOMKilled", NOW),))
-    assert degraded(back, now=NOW + WELL_AFTER / 2) == "PodsCrashing"
-    assert degraded(back, now=NOW + WELL_AFTER) == "AsExpected"
+    assert degraded(back, now=NOW + RECOVERED_AFTER / 2) == "PodsCrashing"
+    assert degraded(back, now=NOW + RECOVERED_AFTER) == "AsExpected"
 
 
 def test_what_a_pod_said_of_its_surroundings_is_over_when_it_is_ready() -> None:
@@ -423,7 +425,7 @@ def test_what_a_pod_said_of_its_surroundings_is_over_when_it_is_ready() -> None:
 )
 def test_a_pod_that_was_told_to_stop_does_not_crash(code: int, reason: str) -> None:
     stopped = (Stopped("relay", code, None, "Error"),)
-    assert degraded(pod(ready=False, leaving=True, stopped=stopped)) == reason
+    assert degraded(pod(ready=False, terminating=True, stopped=stopped)) == reason
     assert degraded(pod(ready=False, stopped=stopped)) == "PodsCrashing"
 
 
@@ -452,11 +454,11 @@ def test_a_reason_that_is_no_word_does_not_stop_the_report() -> None:
 
 def test_a_right_that_the_operator_lacks_is_shown_and_nothing_else_changes() -> None:
     before = decide_status(outbox_relay(), seen(pod(), deployment=deployment()), 1, None, NOW)
-    after = decide_hindered(before, 2, "secrets is forbidden", NOW)
+    after = decide_right_missing(before, 2, "secrets is forbidden", NOW)
     found = {c.type: c for c in after.conditions}
     assert (found["Degraded"].status, found["Degraded"].reason) == ("True", "RightMissing")
     assert found["Stalled"].status == "True"
     assert "secrets is forbidden" in found["Degraded"].message
     assert found["Ready"] == next(c for c in before.conditions if c.type == "Ready")
     assert after.observed_generation == before.observed_generation
-    assert decide_hindered(after, 2, "secrets is forbidden", NOW) == after
+    assert decide_right_missing(after, 2, "secrets is forbidden", NOW) == after

@@ -78,7 +78,7 @@ def test_the_last_words_of_a_pod_are_waited_for_when_its_job_has_just_ended() ->
 
 
 def test_a_pod_whose_node_is_gone_is_not_waited_for() -> None:
-    stuck = driver(running=True, leaves_at=NOW - timedelta(seconds=30))
+    stuck = driver(running=True, kill_deadline=NOW - timedelta(seconds=30))
     assert over(around(stuck, job=job_that("Failed"))).verdict == "Lost"
 
 

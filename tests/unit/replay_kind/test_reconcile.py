@@ -109,7 +109,7 @@ async def looking(server: Server, clock: Any) -> AsyncIterator[Any]:
                     *(api, informers, reporters, Secrets(api, 60)), OutboxRelay.parse
                 )
                 again = ReplayReconciler(OperatorSettings(), gatherer, writer)
-                await again.look(KEY, server.replay)
+                await again.reconcile(KEY, server.replay)
             finally:
                 for task in tasks:
                     task.cancel()
@@ -195,7 +195,7 @@ def test_one_that_nobody_keeps_is_deleted_when_its_time_is_over() -> None:
             nobody = cast("Reporters", None)  # who is finished is not asked any more
             gatherer = ReplayGatherer(*(api, nothing, nobody, Secrets(api, 60)), OutboxRelay.parse)
             again = ReplayReconciler(OperatorSettings(), gatherer, writer)
-            await again.look(KEY, server.replay)
+            await again.reconcile(KEY, server.replay)
 
     asyncio.run(test())
     assert deleted == ["/apis/outbox.dev/v1alpha1/namespaces/shop/outboxreplays/again"]

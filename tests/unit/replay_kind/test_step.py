@@ -399,7 +399,7 @@ def test_suspended_midway_it_keeps_what_is_done_and_goes_on_with_another_attempt
 
 def test_a_resumed_replay_waits_until_the_old_driver_is_gone() -> None:
     suspended = looked(after(running(), suspend=True), around(driver(running=True), job=child()))
-    old = driver(running=True, leaves_at=NOW + timedelta(seconds=30))
+    old = driver(running=True, kill_deadline=NOW + timedelta(seconds=30))
     waiting = looked(after(suspended), around(old), SOON)
     assert (waiting.phase, waiting.attempts, waiting.failures) == ("Pending", 1, None)
     assert conditions(waiting)["Complete"].reason == "Pending"

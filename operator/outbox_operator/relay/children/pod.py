@@ -58,10 +58,10 @@ def container(
 
 
 def resources(relay: OutboxRelay) -> Manifest:
-    asked = relay.spec.pod.resources
-    if not asked.requests and not asked.limits:
+    requested = relay.spec.pod.resources
+    if not requested.requests and not requested.limits:
         return {"requests": REQUESTS, "limits": LIMITS}
-    given: Manifest = asked.model_dump(mode="json", by_alias=True)
+    given: Manifest = requested.model_dump(mode="json", by_alias=True)
     return {kind: values for kind, values in given.items() if values}
 
 

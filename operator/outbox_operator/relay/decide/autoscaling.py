@@ -36,7 +36,7 @@ class Load:
     """Events per second, of all pods that report."""
     store_share: float | None
     """The share of the pods' work that is waiting for the database. None: not known."""
-    well: bool
+    healthy: bool
     """Most pods reach store and broker."""
     pods: int
     """The number of pods that report."""
@@ -107,7 +107,7 @@ def scale(
     if load is None:
         message = "no pod reports the backlog: the number of pods stays"
         return Scale(current, Reason.NO_REPORT, message, _interrupted(memory))
-    if not load.well:
+    if not load.healthy:
         message = "most pods do not reach store or broker: more of them would not help"
         return Scale(current, Reason.PODS_NOT_READY, message, _interrupted(memory))
     memory = _noted(wanted, load, memory, now)

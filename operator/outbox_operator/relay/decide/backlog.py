@@ -15,10 +15,10 @@ from outbox_operator.shared.checks import Finding
 from outbox_operator.shared.figures import rounded
 from outbox_operator.shared.reasons import Reason
 
-USUAL_LAG_SECONDS = 60.0
+DEFAULT_LAG_SECONDS = 60.0
 """Above this age of its oldest event a backlog is unhealthy, unless the spec has its own target."""
 MOST_ERRORS = 5
-USUAL_WINDOW_SECONDS = 60.0
+DEFAULT_WINDOW_SECONDS = 60.0
 """The period that rates are averaged over, if a process does not report it."""
 
 
@@ -63,9 +63,9 @@ def load_of(reports: Sequence[Report]) -> Load | None:
         # A share of their work, not of their time: the average over a minute would hide a burst
         # that has just begun, and waits only for the database.
         store_share=store / work if work else None,
-        well=backlog is not None and 2 * ready >= len(reports),
+        healthy=backlog is not None and 2 * ready >= len(reports),
         pods=len(reports),
-        window=timedelta(seconds=max(r.rates.seconds or USUAL_WINDOW_SECONDS for r in reports)),
+        window=timedelta(seconds=max(r.rates.seconds or DEFAULT_WINDOW_SECONDS for r in reports)),
     )
 
 
@@ -84,7 +84,7 @@ def unhealthy(
     relay: OutboxRelay, backlog: Backlog, errors: Sequence[TopError], before: RelayStatus
 ) -> Finding | None:
     spec = relay.spec
-    limit = float(spec.autoscaling.target_lag_seconds) if spec.autoscaling else USUAL_LAG_SECONDS
+    limit = float(spec.autoscaling.target_lag_seconds) if spec.autoscaling else DEFAULT_LAG_SECONDS
     was_high = any(
         c.type == "BacklogHealthy" and c.reason == Reason.LAG_TOO_HIGH for c in before.conditions
     )

@@ -31,7 +31,7 @@ SET_UP_TIME = timedelta(minutes=1)
 """How long a node may take for a pod's volumes and network; usually seconds. The kubelet itself
 gives up after two minutes, keeps trying, and gives the reason only in an Event of the pod."""
 
-WELL_AFTER = timedelta(minutes=10)
+RECOVERED_AFTER = timedelta(minutes=10)
 """How long a container that has ended more than once must run before it counts as recovered. The
 kubelet resets its back-off after the same time."""
 STOP_EXIT_CODES = frozenset({137, 143})
@@ -62,7 +62,7 @@ def a_pod_is_not_set_up(relay: OutboxRelay, seen: RelaySeen, now: datetime) -> F
     """This finds a mounted Secret that lacks a key: of Secrets we only read whether they exist. If
     the key is for a variable, the kubelet reports it in the pod's status."""
     for pod in seen.pods:
-        if pod.leaving or pod.held_since is None or now - pod.held_since < SET_UP_TIME:
+        if pod.terminating or pod.held_since is None or now - pod.held_since < SET_UP_TIME:
             continue
         keys = {f"{ref.key} of Secret {ref.name}": None for ref in secret_files(relay).values()}
         most_likely = f". Most likely a key is missing; the pod needs {', '.join(keys)}"
@@ -135,21 +135,21 @@ def _counts(pod: Pod, stopped: Stopped, now: datetime) -> bool:
     """A container that keeps crashing is ready in between, but has not recovered: otherwise the
     finding would come and go with every crash. A problem of its surroundings that it reported is
     over when it is ready."""
-    if pod.leaving and stopped.exit_code in STOP_EXIT_CODES:
+    if pod.terminating and stopped.exit_code in STOP_EXIT_CODES:
         return False
     if stopped.back_since is None:
         return True
     ours = stopped.words is None or stopped.words.reason == ProcessReason.DEFECT
-    return ours and now - stopped.back_since < WELL_AFTER
+    return ours and now - stopped.back_since < RECOVERED_AFTER
 
 
 def a_pod_reports_trouble(relay: OutboxRelay, seen: RelaySeen) -> Finding | None:
     """Only pods that are not ready count: the kubelet has probed twice, so this does not flap."""
     for pod in seen.pods:
-        if pod.ready or pod.leaving or pod.report is None:
+        if pod.ready or pod.terminating or pod.report is None:
             continue
         for what, text in pod.report.troubles.items():
-            reason = pod.report.reasons.get(what, _usual(what))
+            reason = pod.report.reasons.get(what, _default_reason(what))
             if reason not in (ProcessReason.STARTING, ProcessReason.DRAINING):
                 return Finding(reason, _with_cure(reason, text))
     return None
@@ -182,7 +182,7 @@ def _with_cure(reason: str, text: str) -> str:
     return f"{text}; {cure}. Events are kept, and go out when it is back" if cure else text
 
 
-def _usual(what: str) -> str:
+def _default_reason(what: str) -> str:
     """For an older relay, which gives no reason."""
     if what == "broker":
         return ProcessReason.BROKER_UNREACHABLE

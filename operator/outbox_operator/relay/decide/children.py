@@ -15,7 +15,12 @@ from outbox_operator.relay.children.deployment import build_deployment
 from outbox_operator.relay.children.network import build_network_policy, build_service
 from outbox_operator.relay.children.reaper import build_reaper
 from outbox_operator.relay.children.retirement import build_retirement
-from outbox_operator.relay.decide.deletion import is_collected, is_drained, is_leaving, is_retiring
+from outbox_operator.relay.decide.deletion import (
+    is_being_deleted,
+    is_collected,
+    is_drained,
+    is_retiring,
+)
 from outbox_operator.relay.seen import RelaySeen
 from outbox_operator.relay.spec.resource import OutboxRelay
 from outbox_operator.settings import OperatorSettings
@@ -37,10 +42,10 @@ def decide_children(
     operator: OperatorSettings,
     replicas: int,
     *,
-    reaper_rests: bool = False,
+    suspend_reaper: bool = False,
 ) -> RelayChildren:
     """The reaper of a new relay is not suspended: see `decide.reaping`."""
-    if is_leaving(relay):
+    if is_being_deleted(relay):
         return RelayChildren(last_children(relay, seen, operator), [])
     config = build_config_map(relay)
     name = config["metadata"]["name"]
@@ -54,7 +59,7 @@ def decide_children(
         config,
         build_service(relay),
         build_deployment(relay, operator, replicas, name, secrets_digest(seen.secrets)),
-        build_reaper(relay, operator, name, suspended=relay.spec.paused or reaper_rests),
+        build_reaper(relay, operator, name, suspended=relay.spec.paused or suspend_reaper),
     ]
     return RelayChildren(
         wanted,

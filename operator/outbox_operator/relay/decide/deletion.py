@@ -20,37 +20,37 @@ from outbox_operator.shared.reasons import Reason
 
 RETIRE = "outbox.dev/retire"
 """The finalizer of a relay that must be retired in the database. It is our only finalizer."""
-COLLECTING = frozenset({"foregroundDeletion", "orphan"})
+COLLECTOR_FINALIZERS = frozenset({"foregroundDeletion", "orphan"})
 """Finalizers of the garbage collector, while it deletes or orphans the children. It would do the
 same to a child that is created meanwhile."""
 ORPHANED_AFTER = timedelta(seconds=30)
 """How long after the deletion pods may run without their Deployment, which is deleted first."""
 
-ORPHANS = "deployment,cronjob,service,networkpolicy,configmap,serviceaccount,pdb"
+ORPHAN_KINDS = "deployment,cronjob,service,networkpolicy,configmap,serviceaccount,pdb"
 """All kinds of children that a relay has before its deletion, for the kubectl command."""
 
 
-def is_leaving(relay: OutboxRelay) -> bool:
+def is_being_deleted(relay: OutboxRelay) -> bool:
     return relay.metadata.deletion_timestamp is not None
 
 
 def is_retiring(relay: OutboxRelay) -> bool:
     """It is being deleted, and waits until it is retired in the database."""
     wanted = relay.spec.deletion_policy == "Delete"
-    return is_leaving(relay) and wanted and RETIRE in relay.metadata.finalizers
+    return is_being_deleted(relay) and wanted and RETIRE in relay.metadata.finalizers
 
 
-def asks_to_be_forgotten(body: Body) -> bool:
+def must_be_retired(body: Body) -> bool:
     """Judged from the resource as the API server has it, because its spec may be unusable."""
     return bool((body.get("spec") or {}).get("deletionPolicy") == "Delete")
 
 
 def is_collected(relay: OutboxRelay) -> bool:
     """The garbage collector is deleting or orphaning its children."""
-    return not COLLECTING.isdisjoint(relay.metadata.finalizers)
+    return not COLLECTOR_FINALIZERS.isdisjoint(relay.metadata.finalizers)
 
 
-def asked_replicas(relay: OutboxRelay, seen: RelaySeen) -> int | None:
+def current_replicas(relay: OutboxRelay, seen: RelaySeen) -> int | None:
     """The number of pods that the Deployment currently requests; None: it does not exist."""
     live = seen.child("Deployment", child_name(relay, "relay"))
     return None if live is None else live["spec"].get("replicas", 1)
@@ -58,7 +58,7 @@ def asked_replicas(relay: OutboxRelay, seen: RelaySeen) -> int | None:
 
 def is_drained(relay: OutboxRelay, seen: RelaySeen) -> bool:
     """No pod is left that could hold a claim."""
-    return asked_replicas(relay, seen) in (0, None) and not seen.pods
+    return current_replicas(relay, seen) in (0, None) and not seen.pods
 
 
 def retirement(relay: OutboxRelay, seen: RelaySeen) -> str | None:
@@ -77,18 +77,20 @@ def decide_finalizers(relay: OutboxRelay, seen: RelaySeen) -> list[str]:
     others = [f for f in relay.metadata.finalizers if f != RETIRE]
     if relay.spec.deletion_policy != "Delete":
         return others
-    if not is_leaving(relay):
+    if not is_being_deleted(relay):
         return [*others, RETIRE]
     if RETIRE not in relay.metadata.finalizers:
         return others  # during a deletion the API server accepts no new finalizer
-    gone = retirement(relay, seen) == "Complete" or any(r.leaving for r in seen.refusals)
+    gone = retirement(relay, seen) == "Complete" or any(
+        r.namespace_terminating for r in seen.refusals
+    )
     return others if gone else [*others, RETIRE]
 
 
 # What people are shown -----------------------------------------------------------------------
 
 
-def leaving_finding(relay: OutboxRelay, seen: RelaySeen, now: datetime) -> Finding | None:
+def deletion_finding(relay: OutboxRelay, seen: RelaySeen, now: datetime) -> Finding | None:
     """What is wrong with a relay that is being deleted."""
     if not is_retiring(relay):
         held_up = retirement(relay, seen) == "Complete"  # only another finalizer holds it
@@ -104,19 +106,19 @@ def leaving_finding(relay: OutboxRelay, seen: RelaySeen, now: datetime) -> Findi
             f"{child_name(relay, 'retire')}; delete that Job to try again, {let_go}",
         )
     if not is_drained(relay, seen):
-        found = pods_are_nobodys(relay, seen, now)
+        found = pods_are_orphaned(relay, seen, now)
     else:
         around = RelaySeen(pods=seen.retiring, refusals=seen.refusals, secrets=seen.secrets)
         found = first_finding(relay, around, now)
     return Finding(found.reason, f"{found.message}; {let_go}") if found else None
 
 
-def pods_are_nobodys(relay: OutboxRelay, seen: RelaySeen, now: datetime) -> Finding | None:
+def pods_are_orphaned(relay: OutboxRelay, seen: RelaySeen, now: datetime) -> Finding | None:
     """After `--cascade=orphan` pods keep running, and the Deployment is no longer ours to scale
     down."""
     since = relay.metadata.deletion_timestamp
-    staying = [pod.name for pod in seen.pods if not pod.leaving]
-    if asked_replicas(relay, seen) is not None or not staying:
+    staying = [pod.name for pod in seen.pods if not pod.terminating]
+    if current_replicas(relay, seen) is not None or not staying:
         return None
     if since is None or now - since < ORPHANED_AFTER:
         return None
@@ -126,7 +128,7 @@ def pods_are_nobodys(relay: OutboxRelay, seen: RelaySeen, now: datetime) -> Find
         Reason.RETIREMENT_FAILED,
         "the relay is retired in the database when its pods are gone, but it no longer owns pod "
         f"{staying[0]}, nor its other children: delete them (kubectl delete -n "
-        f"{relay.metadata.namespace} {ORPHANS} -l {labels})",
+        f"{relay.metadata.namespace} {ORPHAN_KINDS} -l {labels})",
     )
 
 
@@ -140,7 +142,7 @@ def skipped(relay_name: str) -> Finding:
     )
 
 
-def how_to_let_go(resource: Resource) -> str | None:
+def how_to_delete_anyway(resource: Resource) -> str | None:
     """For a relay that is being deleted, and whose spec is invalid: it waits to be retired, which
     the operator cannot do."""
     meta = resource.metadata

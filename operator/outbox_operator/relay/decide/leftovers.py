@@ -7,7 +7,7 @@ Called by the reconciler with what was seen after the children were written.
 """
 
 from outbox_operator.relay.decide.children import RelayChildren
-from outbox_operator.relay.decide.deletion import is_leaving
+from outbox_operator.relay.decide.deletion import is_being_deleted
 from outbox_operator.relay.decide.rollout import (
     account_in_use,
     config_in_use,
@@ -31,7 +31,7 @@ Name = tuple[str, str]
 def decide_leftovers(
     relay: OutboxRelay, seen: RelaySeen, children: RelayChildren, replicas: int
 ) -> list[Name]:
-    if is_leaving(relay):
+    if is_being_deleted(relay):
         return []  # all of them are deleted with the resource
     wanted = {(c["kind"], c["metadata"]["name"]) for c in children.wanted}
     used = {*seen.mounted, config_in_use(relay, seen)}

@@ -19,13 +19,15 @@ SOON_BACK_TIME = timedelta(minutes=1)
 pod that is back within this time is no slower."""
 
 
-def reaper_rests(relay: OutboxRelay, seen: RelaySeen, replicas: int, now: datetime) -> bool:
+def should_suspend_reaper(
+    relay: OutboxRelay, seen: RelaySeen, replicas: int, now: datetime
+) -> bool:
     live = seen.child("CronJob", child_name(relay, "reaper")) or {}
-    rests = bool(live.get("spec", {}).get("suspend"))
+    suspended = bool(live.get("spec", {}).get("suspend"))
     counts = count_pods(relay, seen, replicas)
     if counts.ready:
-        return rests or is_complete(seen, counts)
-    return rests and now - _none_since(relay, now) < SOON_BACK_TIME
+        return suspended or is_complete(seen, counts)
+    return suspended and now - _none_since(relay, now) < SOON_BACK_TIME
 
 
 def _none_since(relay: OutboxRelay, now: datetime) -> datetime:

@@ -36,7 +36,7 @@ autoscaler adds a node. They stall a rollout only when it is overdue."""
 class Counts:
     """Numbers of pods, as the Deployment counts them."""
 
-    asked: int
+    requested: int
     existing: int
     updated: int
     ready: int
@@ -45,7 +45,7 @@ class Counts:
 
     @property
     def complete(self) -> bool:
-        return self.current and self.updated == self.existing == self.ready == self.asked
+        return self.current and self.updated == self.existing == self.ready == self.requested
 
     @property
     def replaced(self) -> bool:
@@ -60,7 +60,7 @@ def count_pods(relay: OutboxRelay, seen: RelaySeen, replicas: int) -> Counts:
         return Counts(replicas, 0, 0, 0, current=False)
     status = live.get("status") or {}
     return Counts(
-        asked=replicas,
+        requested=replicas,
         existing=status.get("replicas", 0),
         updated=status.get("updatedReplicas", 0),
         ready=status.get("readyReplicas", 0),
@@ -73,7 +73,7 @@ def is_complete(seen: RelaySeen, counts: Counts) -> bool:
     """All is as the spec requests. A child that was refused, or that the operator does not write
     now, is still as it was before the change."""
     withheld = seen.restraint is not None and (
-        seen.restraint.holds or seen.restraint.reason == Reason.ROLLOUT_WAITING
+        seen.restraint.blocks_writes or seen.restraint.reason == Reason.ROLLOUT_WAITING
     )
     return counts.complete and not seen.refusals and not withheld
 
@@ -101,12 +101,12 @@ def obstacle(relay: OutboxRelay, seen: RelaySeen, counts: Counts, now: datetime)
     with the old ones, and what the Deployment's status shows about them, may be what the change
     corrects."""
     revision = revision_in_use(relay, seen)
-    new = [p for p in seen.pods if not p.leaving and revision in (None, p.revision)]
+    new = [p for p in seen.pods if not p.terminating and revision in (None, p.revision)]
     around = with_(
         seen,
         pods=new,
         children=seen.children if counts.current else {},
-        refusals=[r for r in seen.refusals if not r.passing],
+        refusals=[r for r in seen.refusals if not r.temporary],
     )
     found = first_finding(relay, around, now)
     if found is None or (found.reason in NEEDS_NO_PERSON and not is_overdue(relay, around)):

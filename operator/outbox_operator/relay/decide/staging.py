@@ -91,7 +91,7 @@ def what_waits(turn: datetime, pause: timedelta) -> Restraint:
         "the operator was upgraded or reconfigured, which changes the pods of all relays: one "
         f"relay every {pause.total_seconds():g} s (operator.rolloutDelay), this one at "
         f"{turn:%H:%M:%S} UTC. An edit of the resource does not wait",
-        holds=False,
+        blocks_writes=False,
     )
 
 

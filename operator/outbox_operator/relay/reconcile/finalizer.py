@@ -14,9 +14,9 @@ from outbox_operator.kube.kinds import RELAYS
 from outbox_operator.kube.writer import Writer
 from outbox_operator.relay.decide.deletion import (
     RETIRE,
-    asks_to_be_forgotten,
     decide_finalizers,
-    is_leaving,
+    is_being_deleted,
+    must_be_retired,
     retirement,
     skipped,
 )
@@ -42,7 +42,7 @@ class Finalizer:
         """The relay with the finalizer that its policy needs. Called before anything else: without
         it the resource may be gone at any time, and its generation does not count as observed."""
         finalizers = decide_finalizers(relay, RelaySeen())
-        if is_leaving(relay) or finalizers == list(relay.metadata.finalizers):
+        if is_being_deleted(relay) or finalizers == list(relay.metadata.finalizers):
             return relay
         done = await self._writer.set_finalizers(RELAYS, relay, finalizers)
         version = done["metadata"]["resourceVersion"]
@@ -53,7 +53,7 @@ class Finalizer:
         """For an unusable spec. If no spec was ever usable, there are no pods and nothing to
         retire: the resource may go."""
         meta = resource.metadata
-        wanted = asks_to_be_forgotten(body) and before.relay_name is not None
+        wanted = must_be_retired(body) and before.relay_name is not None
         if wanted and meta.deletion_timestamp is None and RETIRE not in meta.finalizers:
             await self._writer.set_finalizers(RELAYS, resource, [*meta.finalizers, RETIRE])
 
@@ -61,7 +61,7 @@ class Finalizer:
         """Remove the finalizer if nothing is left to do before the deletion. Returns whether the
         relay is gone."""
         finalizers = decide_finalizers(relay, seen)
-        if not is_leaving(relay) or finalizers == list(relay.metadata.finalizers):
+        if not is_being_deleted(relay) or finalizers == list(relay.metadata.finalizers):
             return False
         if retirement(relay, seen) == "Complete":
             self._accounted.add(relay.metadata.uid)
@@ -79,7 +79,7 @@ class Finalizer:
         uid = last["metadata"]["uid"]
         accounted = uid in self._accounted
         self._accounted.discard(uid)
-        if accounted or not asks_to_be_forgotten(last):
+        if accounted or not must_be_retired(last):
             return False
         self._skipped[key] = last
         return True

@@ -26,7 +26,7 @@ from outbox_operator.shared.objects import (
     Resource,
     Status,
 )
-from outbox_operator.shared.store import TLS_ENV, TLS_SAID_TWICE, Store
+from outbox_operator.shared.store import TLS_ENV, TLS_SET_TWICE, Store
 
 LONGEST_OBJECT_NAME = 189
 """Characters. With the longest namespace (63) and a slash before it, the relay's name has 253, the
@@ -96,9 +96,9 @@ class RelaySpec(Behaviour):
         return self
 
     @model_validator(mode="after")
-    def tls_is_said_once(self) -> "RelaySpec":
+    def tls_is_set_once(self) -> "RelaySpec":
         if self.store.postgresql.tls is not None and any(e.name in TLS_ENV for e in self.pod.env):
-            raise ValueError(TLS_SAID_TWICE)
+            raise ValueError(TLS_SET_TWICE)
         return self
 
     @property

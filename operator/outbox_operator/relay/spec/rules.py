@@ -8,10 +8,10 @@ from outbox_operator.relay.spec.autoscaling import Autoscaling
 from outbox_operator.relay.spec.pod import RelayPod
 from outbox_operator.relay.spec.publisher import ONE_OF, Kafka, KafkaTls, Publisher
 from outbox_operator.relay.spec.resource import LONGEST_OBJECT_NAME, OutboxRelay, RelaySpec
-from outbox_operator.shared.rules import VOLUMES_FIT, ForGood, Rule, Rules, length
-from outbox_operator.shared.store import TLS_ENV, TLS_SAID_TWICE
+from outbox_operator.shared.rules import VOLUMES_FIT, Immutable, Rule, Rules, length
+from outbox_operator.shared.store import TLS_ENV, TLS_SET_TWICE
 
-FOR_GOOD: ForGood = {
+IMMUTABLE: Immutable = {
     RelaySpec: (
         {"relay_name"},
         "relayName cannot be changed, because events that wait under the old name would be left "
@@ -64,7 +64,7 @@ RULES: Rules = {
         Rule(
             "!has(self.store.postgresql.tls) || !has(self.pod.env) || "
             f"self.pod.env.all(variable, !(variable.name in {list(TLS_ENV)}))",
-            TLS_SAID_TWICE,
+            TLS_SET_TWICE,
         ),
     ),
     Publisher: (Rule("has(self.kafka)", "name exactly one publisher: kafka"),),

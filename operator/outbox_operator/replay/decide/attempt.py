@@ -95,36 +95,36 @@ def judge_attempt(replay: OutboxReplay, seen: ReplaySeen, now: datetime) -> Atte
     if driver.running:
         silent = driver.report is None and driver.silent >= SILENT_AFTER
         return Going(driver.report, no_executor_works(replay, seen), silent)
-    return Starting(first(replay, [driver.pod], seen))
+    return Starting(pod_finding(replay, [driver.pod], seen))
 
 
 def is_gone(driver: Driver | None, now: datetime) -> bool:
     """Also if nothing reports its end any more, because its node is gone too."""
     if driver is None:
         return True
-    return driver.leaves_at is not None and now - driver.leaves_at >= SETTLE_TIME
+    return driver.kill_deadline is not None and now - driver.kill_deadline >= SETTLE_TIME
 
 
 # A driver that ended ---------------------------------------------------------------------------
 
 
 def judge_end(replay: OutboxReplay, driver: Driver, ended: Ended) -> Over:
-    words = ended.words
-    if words is None:
-        return without_words(replay, driver, ended)
-    if words.stage == "Succeeded":
-        return Over("Done", Finding(Reason.SUCCEEDED, words.message), words)
-    if words.stage == "Stopped":
+    report = ended.report
+    if report is None:
+        return without_report(replay, driver, ended)
+    if report.stage == "Succeeded":
+        return Over("Done", Finding(Reason.SUCCEEDED, report.message), report)
+    if report.stage == "Stopped":
         text = f"somebody stopped pod {driver.pod.name}"
-        return Over("Stopped", Finding(Reason.DRIVER_LOST, text), words)
-    reason = words.reason or ProcessReason.ENGINE_FAILED
+        return Over("Stopped", Finding(Reason.DRIVER_LOST, text), report)
+    reason = report.reason or ProcessReason.ENGINE_FAILED
     passes = reason in MAY_PASS and (replay.status.attempts or 0) > 1
     is_final = ended.exit_code == Exit.FINAL and not passes
     verdict: Literal["Final", "Again"] = "Final" if is_final else "Again"
-    return Over(verdict, Finding(reason, words.message or how(ended)), words)
+    return Over(verdict, Finding(reason, report.message or how_it_ended(ended)), report)
 
 
-def without_words(replay: OutboxReplay, driver: Driver, ended: Ended) -> Over:
+def without_report(replay: OutboxReplay, driver: Driver, ended: Ended) -> Over:
     namespace, pod = replay.metadata.namespace, driver.pod.name
     log = f"check `kubectl logs -n {namespace} {pod}`"
     # A program that is not ours leaves no report; Python ends with 2 if the file does not exist.
@@ -133,19 +133,21 @@ def without_words(replay: OutboxReplay, driver: Driver, ended: Ended) -> Over:
             "Final",
             Finding(
                 Reason.DRIVER_MISSING,
-                f"pod {pod} {how(ended)} without a report: its image does not contain the program "
-                "that replays. Create another OutboxReplay whose spec.pod.image is the "
+                f"pod {pod} {how_it_ended(ended)} without a report: its image does not contain "
+                "the program that replays. Create another OutboxReplay whose spec.pod.image is the "
                 f"outbox-spark of this version, or leave that field out; {log}",
             ),
         )
     cure = "; raise spec.driver.memory" if ended.cause == "OOMKilled" else ""
     return Over(
         "Again",
-        Finding(Reason.DRIVER_LOST, f"pod {pod} {how(ended)} without a report{cure}; {log}"),
+        Finding(
+            Reason.DRIVER_LOST, f"pod {pod} {how_it_ended(ended)} without a report{cure}; {log}"
+        ),
     )
 
 
-def how(ended: Ended) -> str:
+def how_it_ended(ended: Ended) -> str:
     if ended.exit_code is None:
         return f"ended ({ended.cause or 'its node is gone'})"
     why = ", ".join(w for w in (ended.cause, KILLED.get(ended.exit_code, "")) if w)
@@ -233,10 +235,10 @@ def no_executor_works(replay: OutboxReplay, seen: ReplaySeen) -> Finding | None:
     """Executors that cannot start are no problem while others work."""
     if any(pod.ready for pod in seen.executors):
         return None
-    return first(replay, seen.executors, seen)
+    return pod_finding(replay, seen.executors, seen)
 
 
-def first(replay: OutboxReplay, pods: Sequence[Pod], seen: ReplaySeen) -> Finding | None:
+def pod_finding(replay: OutboxReplay, pods: Sequence[Pod], seen: ReplaySeen) -> Finding | None:
     around = SeenWithPods(pods=pods, secrets=seen.secrets)
     found = next((f for check in POD_CHECKS if (f := check(replay, around))), None)
     if found is None or found.reason == Reason.SECRET_MALFORMED:

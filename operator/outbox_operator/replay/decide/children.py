@@ -47,9 +47,9 @@ def decide_replay_children(
     if isinstance(step, (Suspend, Cancel)):
         # A deletion that waits for others (foreground, another finalizer) also ends the work.
         attempts = [key for key in seen.children if key[0] in ENGINES]
-        return ReplayChildren(unwanted=[*attempts, *needless_access(seen)])
+        return ReplayChildren(unwanted=[*attempts, *unneeded_access(seen)])
     if isinstance(step, (Finish, Finished)):
-        return ReplayChildren(unwanted=needless_access(seen))
+        return ReplayChildren(unwanted=unneeded_access(seen))
     relay = seen.relay
     if relay is None or not isinstance(step, (Start, Follow)):
         return ReplayChildren()
@@ -65,14 +65,14 @@ def decide_replay_children(
     return ReplayChildren(wanted, build(replay, relay, operator, step.attempt))
 
 
-def needless_access(seen: ReplaySeen) -> list[tuple[str, str]]:
+def unneeded_access(seen: ReplaySeen) -> list[tuple[str, str]]:
     """Only after every driver has ended: a driver that is stopped removes its executors."""
     if any(driver.ended is None for driver in seen.drivers):
         return []
     return [key for key in seen.children if key[0] in ACCESS]
 
 
-def only_ended(children: ReplayChildren, step: Step, restraint: Restraint) -> ReplayChildren:
+def only_removals(children: ReplayChildren, step: Step, restraint: Restraint) -> ReplayChildren:
     """What is still done while no child may be written: a person who suspends or deletes a replay
     still stops it. While reconciliation is paused, nothing is removed either, unless the replay
     itself is being deleted."""

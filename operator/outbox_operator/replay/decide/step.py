@@ -98,7 +98,7 @@ def decide_step(replay: OutboxReplay, seen: ReplaySeen, now: datetime) -> Step:
     if before.phase in FINISHED:
         return Finished()
     if replay.metadata.deletion_timestamp is not None:
-        return Cancel(said_last(replay, seen))
+        return Cancel(last_report(replay, seen))
     attempt = None
     if before.attempts and before.phase != "Suspended" and before.next_attempt_time is None:
         attempt = judge_attempt(replay, seen, now)
@@ -107,18 +107,18 @@ def decide_step(replay: OutboxReplay, seen: ReplaySeen, now: datetime) -> Step:
             return Suspend(attempt.report)
         return after(replay, attempt, now)
     if replay.spec.suspend:
-        return Suspend(said_last(replay, seen))
+        return Suspend(last_report(replay, seen))
     if attempt is not None:
         return Follow(attempt)
     return begin(replay, seen, now)
 
 
-def said_last(replay: OutboxReplay, seen: ReplaySeen) -> ReplayReport | None:
+def last_report(replay: OutboxReplay, seen: ReplaySeen) -> ReplayReport | None:
     """The last report of the last attempt's driver, as long as its pod exists."""
     driver = seen.driver(replay.status.attempts or 0)
     if driver is None:
         return None
-    return driver.report if driver.ended is None else driver.ended.words
+    return driver.report if driver.ended is None else driver.ended.report
 
 
 def after(replay: OutboxReplay, over: Over, now: datetime) -> TryAgain | Finish:
@@ -228,7 +228,7 @@ def first_obstacle(replay: OutboxReplay, seen: ReplaySeen) -> Finding | None:
     return next((f for check in checks if (f := check(replay, seen))), None)
 
 
-def as_left_alone(replay: OutboxReplay) -> OutboxReplay:
+def as_paused(replay: OutboxReplay) -> OutboxReplay:
     """The replay as it is judged while reconciliation is paused: a running attempt is not stopped,
     and a suspended replay starts none, whatever `suspend` is now."""
     spec = replay.spec.model_copy(update={"suspend": replay.status.phase == "Suspended"})

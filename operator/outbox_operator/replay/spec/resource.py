@@ -35,7 +35,7 @@ POD_KEYS = (
     r"serviceAccount)))"
 )
 """Settings of Spark that would make pods differ from `pod`."""
-POD_KEYS_TOLD = (
+POD_KEYS_REFUSED = (
     "sparkConf: images, accounts, variables, volumes, secrets and templates of pods cannot be set "
     "there: use spec.pod"
 )
@@ -92,7 +92,7 @@ class ReplaySpec(ReplayRequest):
     @model_validator(mode="after")
     def spark_conf_is_sparks(self) -> "ReplaySpec":
         if any(re.search(POD_KEYS, key) for key in self.spark_conf):
-            raise ValueError(POD_KEYS_TOLD)
+            raise ValueError(POD_KEYS_REFUSED)
         return self
 
 

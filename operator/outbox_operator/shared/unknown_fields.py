@@ -15,7 +15,7 @@ from outbox_operator.shared.objects import Resource
 log = logging.getLogger("outbox.operator")
 
 
-class Ignoring:
+class UnknownFields:
     def __init__(self) -> None:
         self._announced: dict[str, int] = {}
         """By uid: the generation that was announced last."""

@@ -9,27 +9,28 @@ from outbox_operator.replay.seen import ReplaySeen
 from outbox_operator.replay.spec.resource import OutboxReplay, ReplayStatus
 
 
-def seconds_to_next_look(
+def seconds_to_next_reconcile(
     replay: OutboxReplay,
     seen: ReplaySeen,
     step: Step,
     children: ReplayChildren,
     status: ReplayStatus,
-    look: float,
+    interval: float,
     now: datetime,
 ) -> float | None:
-    """`look`: the seconds between two reports of a driver. None: only when something changes."""
+    """`interval`: the seconds between two reports of a driver. None: only when something
+    changes."""
     if status.phase in FINISHED:
         return 0.0 if why_it_stays(replay) else seconds_to_live(replay, status, now)
     if isinstance(step, Suspend):
         # As long as a driver exists, its last report may not have been read yet.
-        return look if children.unwanted or seen.drivers else None
+        return interval if children.unwanted or seen.drivers else None
     if isinstance(step, TryAgain) and replay.spec.suspend:
         return 0.0
     at = status.next_attempt_time
     if at is None or at <= now:
-        return look
-    return min(look, (at - now).total_seconds())
+        return interval
+    return min(interval, (at - now).total_seconds())
 
 
 def seconds_to_live(replay: OutboxReplay, status: ReplayStatus, now: datetime) -> float | None:
