@@ -1,1 +1,1 @@
-"""The operator: turns custom resources into children, and their state into status."""
+"""The operator: turns custom resources into children, and the state of those into status."""

@@ -22,7 +22,7 @@ def usage() -> argparse.ArgumentParser:
     )
     parser = argparse.ArgumentParser(
         "outbox-operator",
-        description="Turns OutboxRelays and OutboxReplays into what runs them, until it is stopped."
+        description="Manages OutboxRelays and OutboxReplays until it is stopped."
         "\nIn a pod it uses its service account, elsewhere KUBECONFIG.",
         epilog=f"environment:\n{settings}",
         formatter_class=argparse.RawDescriptionHelpFormatter,

@@ -1,8 +1,8 @@
 """
-Dispatch: which resources there are, which kind's reconciler looks at each, and what follows where
-a look fails.
+Dispatch: which resources exist, which reconciler each one gets, and what happens when a reconcile
+fails.
 
-`program` reports here what Kopf sees of the resources; the worklist calls `look` for one resource
+`program` reports what Kopf sees of the resources; the worklist calls `reconcile` for one resource
 at a time.
 """
 
@@ -20,22 +20,22 @@ from outbox_operator.shared.objects import Body, Key
 log = logging.getLogger("outbox.operator")
 
 NEWS = ("uid", "generation", "deletionTimestamp", "finalizers", "labels", "annotations")
-"""Fields of the metadata that others change, and the operator's own reports do not."""
+"""Fields of the metadata that others change, but the operator's own status updates do not."""
 
 
 class Dispatcher:
     def __init__(
         self, reconcilers: Mapping[str, KindReconciler[Any]], writer: Writer, metrics: Metrics
     ) -> None:
-        """`reconcilers`: by the name of their kind."""
+        """`reconcilers`: by name of their kind."""
         self._reconcilers = reconcilers
         self._writer = writer
         self._metrics = metrics
         self._bodies: dict[Key, Body] = {}
 
     def seen(self, key: Key, body: Body | None) -> bool:
-        """A resource as the API server has it now; None: it is gone. Returns whether it is to be
-        looked at: the status that we wrote ourselves is no news."""
+        """A resource as the API server has it now; None: it is gone. Returns whether to reconcile
+        it: a status that we wrote ourselves is no news."""
         before = self._bodies.get(key)
         if body is None:
             self._bodies.pop(key, None)
@@ -46,7 +46,8 @@ class Dispatcher:
         return is_news(before, body)
 
     def deleted(self, key: Key, last: Body) -> bool:
-        """A resource that is gone, as it was last. Returns whether there is something to report."""
+        """A resource is gone; `last` is its last state. Returns whether there is something to
+        report."""
         self.seen(key, None)
         return self._reconcilers[key[0]].deleted(key, last)
 
@@ -56,8 +57,8 @@ class Dispatcher:
     def known(self) -> list[Key]:
         return list(self._bodies)
 
-    async def look(self, key: Key) -> float | None:
-        """Returns after how many seconds to look again; None: not before something changes."""
+    async def reconcile(self, key: Key) -> float | None:
+        """Returns after how many seconds to reconcile again; None: only when something changes."""
         kind, namespace, name = key
         reconciler = self._reconcilers[kind]
         await reconciler.after_deletion(key)
@@ -67,18 +68,18 @@ class Dispatcher:
         start = time.monotonic()
         result = "failed"
         try:
-            looked = await reconciler.look(key, self._writer.latest(body))
+            reconciled = await reconciler.reconcile(key, self._writer.latest(body))
             result = "done"
-            if looked.conditions is not None:
-                self._metrics.judged(key, {c.type: c.status for c in looked.conditions})
-            return looked.again_seconds
+            if reconciled.conditions is not None:
+                self._metrics.judged(key, {c.type: c.status for c in reconciled.conditions})
+            return reconciled.again_seconds
         except ApiError as error:
             if error.status in (404, 409):  # gone or changed meanwhile
                 result = "outdated"
             if error.is_absence:
                 self._gone(key, body)
                 return None
-            if error.status == 403:  # the log alone would not be seen by those whose resource it is
+            if error.status == 403:  # the resource's owner may not see the operator's log
                 await reconciler.lacks_right(self._writer.latest(body), str(error))
             level = logging.INFO if result == "outdated" else logging.WARNING
             self._complain(key, str(error), level)
@@ -88,18 +89,18 @@ class Dispatcher:
             raise
         except Exception:
             log.exception(
-                "a defect while looking after %s %s",
+                "a defect while reconciling %s %s",
                 kind,
                 name,
                 extra={"event": "defect", "namespace": namespace, "resource": name},
             )
             raise
         finally:
-            self._metrics.looked(kind, result, time.monotonic() - start)
+            self._metrics.reconciled(kind, result, time.monotonic() - start)
 
     def _gone(self, key: Key, body: Body) -> None:
-        """Kopf does not report what was deleted while it could not watch; it does report another
-        one of that name, which is not forgotten."""
+        """Kopf does not report what was deleted while it could not watch. If it has reported
+        another resource of that name meanwhile, that one is kept."""
         if self._bodies.get(key) is body:
             self.seen(key, None)
 
@@ -107,7 +108,7 @@ class Dispatcher:
         kind, namespace, name = key
         log.log(
             level,
-            "could not look after %s %s: %s; trying again",
+            "could not reconcile %s %s: %s; trying again",
             kind,
             name,
             why,
@@ -116,8 +117,8 @@ class Dispatcher:
 
 
 def is_news(before: Body | None, body: Body) -> bool:
-    """Whether somebody else wrote it. What changes with every look is no news: the next look would
-    follow at once, and write again."""
+    """Whether somebody else changed it. What changes with every reconcile is no news: the next
+    reconcile would follow at once, and write again."""
     return before is None or any(
         before["metadata"].get(name) != body["metadata"].get(name) for name in NEWS
     )

@@ -15,15 +15,15 @@ STATES = ("True", "False", "Unknown")
 class Metrics:
     def __init__(self) -> None:
         self.registry = CollectorRegistry()
-        self._looks = Counter(
+        self._reconciles = Counter(
             "outbox_operator_reconciles_total",
-            "Looks at a resource: done, outdated (it had changed meanwhile), failed.",
+            "Reconciles of a resource: done, outdated (it had changed meanwhile), failed.",
             ["kind", "outcome"],
             registry=self.registry,
         )
         self._seconds = Histogram(
             "outbox_operator_reconcile_seconds",
-            "How long a look took.",
+            "How long a reconcile took.",
             ["kind"],
             buckets=(0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30),
             registry=self.registry,
@@ -36,22 +36,22 @@ class Metrics:
         )
         self._watches = Gauge(
             "outbox_operator_watch_synced",
-            "Whether a watch works: all was listed, and changes are heard of. 0: nothing of that "
+            "Whether a watch works: everything is listed, and changes arrive. 0: nothing in that "
             "namespace is reconciled.",
-            # Not `namespace`: that is the operator's own, which Prometheus adds.
+            # Not `namespace`: Prometheus adds that label for the operator's own namespace.
             ["kind", "watched_namespace"],
             registry=self.registry,
         )
         self._conditions: dict[Key, Mapping[str, str]] = {}
-        for kind, types in KINDS.items():  # from the start: what is absent cannot be alerted on
+        for kind, types in KINDS.items():  # from the start: an absent series cannot alert
             for outcome in ("done", "outdated", "failed"):
-                self._looks.labels(kind, outcome)
+                self._reconciles.labels(kind, outcome)
             for condition in types:
                 for state in STATES:
                     self._resources.labels(kind, condition.value, state)
 
-    def looked(self, kind: str, outcome: str, seconds: float) -> None:
-        self._looks.labels(kind, outcome).inc()
+    def reconciled(self, kind: str, outcome: str, seconds: float) -> None:
+        self._reconciles.labels(kind, outcome).inc()
         self._seconds.labels(kind).observe(seconds)
 
     def watching(self, kind: str, namespace: str | None, synced: bool) -> None:

@@ -87,7 +87,7 @@ class Operator:
             ),
         }
         dispatcher = self._dispatcher = Dispatcher(reconcilers, writer, metrics)
-        self._worklist = Worklist(dispatcher.look, self._settings.workers)
+        self._worklist = Worklist(dispatcher.reconcile, self._settings.workers)
         self._tasks = [*informers.start(), *self._worklist.start(), *self._probes(api, informers)]
         self._beginning = [
             asyncio.create_task(self._begin(informers, place)) for place in informers.places

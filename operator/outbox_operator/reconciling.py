@@ -1,9 +1,9 @@
 """
-What the reconcilers of all kinds have in common: how `dispatch` calls them, what they remember of a
-resource from look to look, and how they report.
+What the reconcilers of all kinds have in common: how `dispatch` calls them, what they remember
+about a resource from one reconcile to the next, and how they report.
 
 Each kind derives its own from `KindReconciler`, in its folder. What is remembered only saves work
-or damps: after a restart of the operator everything is found again in the cluster.
+or repetition: after a restart the operator finds everything again in the cluster.
 """
 
 from abc import ABC, abstractmethod
@@ -16,25 +16,25 @@ from outbox_operator.kube.kinds import Kind
 from outbox_operator.kube.writer import Writer
 from outbox_operator.settings import OperatorSettings
 from outbox_operator.shared.conditions import Condition
-from outbox_operator.shared.ignoring import Ignoring
 from outbox_operator.shared.kinds import Managed
 from outbox_operator.shared.notices import Notice
 from outbox_operator.shared.objects import Body, Key, Resource, Status
 from outbox_operator.shared.restraining import Restrainer
 from outbox_operator.shared.seen import Restraint, Surroundings
+from outbox_operator.shared.unknown_fields import UnknownFields
 
 Memory = TypeVar("Memory")
-"""What a kind remembers of one resource."""
+"""What a kind remembers about one resource."""
 
 
 @dataclass(frozen=True)
-class Looked:
-    """What came of a look at a resource."""
+class Reconciled:
+    """The result of reconciling a resource."""
 
     again_seconds: float | None = None
-    """After how long it is to be looked at again; None: not before something changes."""
+    """After how long to reconcile it again; None: only when something changes."""
     conditions: tuple[Condition, ...] | None = None
-    """As they were reported; None: nothing was."""
+    """The conditions that were reported; None: nothing was reported."""
 
 
 class KindReconciler(ABC, Generic[Memory]):
@@ -50,34 +50,34 @@ class KindReconciler(ABC, Generic[Memory]):
         self._writer = writer
         self._new_memory = new_memory
         self._memories: dict[Key, tuple[str, Memory]] = {}
-        """With the uid: another resource of the same name begins with an empty one."""
+        """With the uid: another resource of the same name starts with an empty memory."""
         self._restrainer = Restrainer(settings)
-        self._ignoring = Ignoring()
+        self._unknown_fields = UnknownFields()
 
     # Called by `dispatch` ----------------------------------------------------------------------
 
     @abstractmethod
-    async def look(self, key: Key, body: Body) -> Looked:
-        """Bring a resource and what is reported of it up to date, once."""
+    async def reconcile(self, key: Key, body: Body) -> Reconciled:
+        """Bring a resource's children and status up to date, once."""
 
     def forget(self, key: Key) -> None:
-        """A resource that is gone."""
+        """The resource is gone."""
         if found := self._memories.pop(key, None):
             uid, _ = found
             self._writer.forget(uid)
-            self._ignoring.forget(uid)
+            self._unknown_fields.forget(uid)
             self._restrainer.forget(uid)
 
     def deleted(self, key: Key, last: Body) -> bool:
-        """A resource that is gone, as it was last. Returns whether `after_deletion` has something
-        to report."""
+        """A resource is gone; `last` is its last state. Returns whether `after_deletion` has
+        something to report."""
         return False
 
     async def after_deletion(self, key: Key) -> None:
         """Report what `deleted` found."""
 
     async def lacks_right(self, body: Body, why: str) -> None:
-        """The API server does not allow the operator to look after this resource."""
+        """The operator lacks a right that it needs to reconcile this resource."""
 
     # Used by the kinds -------------------------------------------------------------------------
 
@@ -98,6 +98,6 @@ class KindReconciler(ABC, Generic[Memory]):
         notices: Iterable[Notice],
         now: datetime,
     ) -> None:
-        """`body` is the resource as it was seen, with the status before this one."""
+        """`body` is the resource as it was seen, with its last status."""
         await self._writer.announce(resource, notices, now)
         await self._writer.report(self._kind, resource, status.written(), body.get("status") or {})

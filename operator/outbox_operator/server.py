@@ -1,7 +1,7 @@
 """
-The operator's port: /healthz (a restart would not help), /readyz (every watch works) and /metrics.
+The operator's port: /healthz (no restart is needed), /readyz (every watch works) and /metrics.
 
-They are two questions: a right that is missing is no reason to restart anything.
+Health and readiness are separate: a missing right is no reason to restart anything.
 """
 
 from collections.abc import Callable
@@ -16,8 +16,8 @@ async def serve(
     trouble: Callable[[], str | None],
     readiness: Callable[[], tuple[bool, str]],
 ) -> web.AppRunner:
-    """`trouble` returns what only a restart can cure; None: nothing. `readiness`: whether it does
-    its work, and a message about that."""
+    """`trouble` returns a problem that only a restart can fix; None: there is none. `readiness`
+    returns whether the operator does its work, and a message about that."""
 
     async def healthz(request: web.Request) -> web.Response:
         found = trouble()
@@ -38,5 +38,5 @@ async def serve(
     app.router.add_get("/metrics", metrics)
     runner = web.AppRunner(app, access_log=None)
     await runner.setup()
-    await web.TCPSite(runner, "0.0.0.0", port).start()  # noqa: S104 - the kubelet asks from outside
+    await web.TCPSite(runner, "0.0.0.0", port).start()  # noqa: S104 - the kubelet must reach it
     return runner

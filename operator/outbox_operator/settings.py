@@ -1,6 +1,6 @@
 """
 Settings of the operator process: environment variables, each with its default and the reason for
-it. The chart sets them; `__main__` reads them once and hands them on.
+it. The chart sets them; `__main__` reads them once and passes them on.
 """
 
 import socket
@@ -26,49 +26,49 @@ class OperatorSettings(Settings):
     identity: Annotated[str, Field(min_length=1, max_length=253)] = Field(
         default_factory=lambda: f"local/{socket.gethostname()}"
     )
-    """Put on every child. Two operators that look after the same resources notice each other by
-    it, so no two of a cluster may have the same, and one must keep its own when it is started
-    again. Default: `local/` and the host's name."""
+    """Written on every child. Two operators that manage the same resources notice each other by it,
+    so it must be unique in a cluster, and stay the same when the operator restarts. Default:
+    `local/` and the host's name."""
     relay_image: Annotated[str, Field(min_length=1)] = f"outbox-relay:{__version__}"
-    """Of relays whose resource names none."""
+    """The image of relays whose resource names none."""
     spark_image: Annotated[str, Field(min_length=1)] = f"outbox-spark:{__version__}"
-    """Of replays whose resource names none."""
+    """The image of replays whose resource names none."""
     image_pull_policy: Literal["", "Always", "IfNotPresent", "Never"] = ""
-    """Of both. Empty: as Kubernetes chooses it, by the image's tag."""
+    """The pull policy of both. Empty: Kubernetes chooses it by the image's tag."""
     fixed_ids: bool = True
-    """Run pods as the images' user and group. False where the cluster assigns ids of its own and
-    refuses others, as OpenShift does. What a resource says in `pod.securityContext` wins."""
+    """Run pods as the images' user and group. Set it to false where the cluster assigns its own ids
+    and refuses others, as OpenShift does. A resource's `pod.securityContext` wins."""
     driver_role: Annotated[str, Field(min_length=1)] = "outbox-operator-driver"
-    """The Role, or without `namespaces` the ClusterRole, that lets a replay's driver make its
-    executors. Somebody else makes it, such as the chart: the operator may bind it, and nothing
-    else."""
+    """The Role, or without `namespaces` the ClusterRole, that lets a replay's driver create its
+    executors. The operator does not create it, the chart does: the operator may only bind it."""
     namespaces: tuple[str, ...] = ()
     """Separated by commas. Empty: all namespaces, which needs a ClusterRole."""
     look: Annotated[Duration, Field(ge=timedelta(seconds=1))] = timedelta(seconds=10)
-    """How often pods are asked for their report while something goes on."""
+    """How often pods are asked for their report while something is happening."""
     idle_look: Annotated[Duration, Field(ge=timedelta(seconds=1))] = timedelta(seconds=30)
-    """How often while nothing waits and all is well: five hundred idle relays cost nearly nothing,
-    and what begins to go wrong is told within half a minute. Children are watched besides: a
-    change of theirs is seen at once."""
+    """How often while no events wait and all is well: five hundred idle relays cost almost nothing,
+    and a new problem shows within half a minute. Children are also watched: a change of theirs is
+    seen at once."""
     secret_look: Annotated[Duration, Field(ge=timedelta(seconds=1))] = timedelta(minutes=1)
-    """How long a look at a Secret counts: a new password is taken up within that time."""
+    """How often Secrets are checked for changes: a new password is used within this time."""
     rollout_delay: Annotated[Duration, Field(ge=timedelta(0))] = timedelta(seconds=2)
-    """Between two relays whose pods change because the operator is another one, with a new default
-    image. A pod takes about as long to start: so a few start at a time, and not those of hundreds
-    of relays, on the same nodes and databases. Edits of a resource never wait."""
+    """The pause between two relays whose pods change because the operator changed, such as its
+    default image. A pod takes about as long to start, so that only a few start at a time, instead
+    of those of hundreds of relays on the same nodes and databases. Edits of a resource never
+    wait."""
     relay_forbid: tuple[Forbidden, ...] = ()
     """Fields that OutboxRelays may not set, separated by commas: image, serviceAccountName, env,
     volumes, or podSettings for all of spec.pod."""
     replay_forbid: tuple[ForbiddenOfReplays, ...] = ()
-    """The same of OutboxReplays, and sparkConf."""
+    """The same for OutboxReplays, and sparkConf."""
     workers: Annotated[int, Field(ge=1, le=100)] = 8
-    """Resources that are reconciled at the same time."""
+    """How many resources are reconciled at the same time."""
     port: Annotated[int, Field(ge=0, le=65535)] = 8080
-    """/healthz, /readyz and /metrics."""
+    """The port of /healthz, /readyz and /metrics."""
     log_format: Literal["json", "text"] = "json"
-    """json for machines that collect, text for people that watch."""
+    """json for log collectors, text for people."""
     log_level: Literal["debug", "info", "warning", "error"] = "info"
-    """At info, one line for whatever matters; from warning on, only trouble."""
+    """info: one line for everything that matters. warning: only problems."""
 
     @field_validator("namespaces", "relay_forbid", "replay_forbid", mode="before")
     @classmethod
@@ -78,12 +78,12 @@ class OperatorSettings(Settings):
         return value
 
     def forbidden_in(self, kind: str) -> tuple[ForbiddenOfReplays, ...]:
-        """Which fields resources of this kind may not set."""
+        """The fields that resources of this kind may not set."""
         return {"OutboxRelay": self.relay_forbid, "OutboxReplay": self.replay_forbid}[kind]
 
 
 def load(environ: Mapping[str, str]) -> OperatorSettings:
-    """Unknown variables with our prefix are mistakes: otherwise a misspelt one would do nothing."""
+    """Unknown variables with our prefix are errors: otherwise a misspelt one would do nothing."""
     given = {
         name.removeprefix(PREFIX).lower(): value
         for name, value in environ.items()

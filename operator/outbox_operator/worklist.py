@@ -1,8 +1,8 @@
 """
-The worklist: which resources are to be looked at, and when.
+The worklist: which resources to reconcile, and when.
 
-A resource is never in two hands; what happens to it while it is looked at makes it due again. What
-failed comes back after a pause that grows.
+Two workers never have the same resource; a change during its reconcile makes it due again. After a
+failure it comes back after a growing pause.
 """
 
 import asyncio
@@ -15,16 +15,16 @@ from typing import Generic, TypeVar
 Item = TypeVar("Item")
 
 BURST_SECONDS = 0.2
-"""Seconds between a change and the look: what changes in bursts is looked at once."""
+"""The time between a change and the reconcile: a burst of changes is one reconcile."""
 FIRST_PAUSE_SECONDS = 1.0
 LONGEST_PAUSE_SECONDS = 60.0
 
 
 class Worklist(Generic[Item]):
-    def __init__(self, look: Callable[[Item], Awaitable[float | None]], workers: int) -> None:
-        """`look` returns after how many seconds it wants to look again; None: never by itself. It
-        raises what could not be done now."""
-        self._look = look
+    def __init__(self, reconcile: Callable[[Item], Awaitable[float | None]], workers: int) -> None:
+        """`reconcile` returns after how many seconds to call it again; None: only after a change.
+        It raises an error if it could not finish now."""
+        self._reconcile = reconcile
         self._workers = workers
         self._due: dict[Item, float] = {}
         self._order: list[tuple[float, int, Item]] = []
@@ -36,7 +36,7 @@ class Worklist(Generic[Item]):
         self._moved = 0.0
 
     def changed(self, key: Item) -> None:
-        """Look soon. May be called from anywhere in the loop's thread."""
+        """Reconcile it soon. May be called from anywhere in the loop's thread."""
         if key in self._busy:
             self._again.add(key)
         else:
@@ -47,7 +47,8 @@ class Worklist(Generic[Item]):
 
     @property
     def stalled(self) -> float:
-        """For how many seconds something is due, and no worker has begun or finished anything."""
+        """For how many seconds something has been due while no worker started or finished
+        anything."""
         now = asyncio.get_running_loop().time()
         first = min(self._due.values(), default=now)
         return max(0.0, now - max(first, self._moved))
@@ -81,9 +82,9 @@ class Worklist(Generic[Item]):
         while True:
             key = await self._next()
             try:
-                again = await self._look(key)
+                again = await self._reconcile(key)
                 self._failures.pop(key, None)
-            except Exception:  # logged by `look`; here only when to try again is decided
+            except Exception:  # `reconcile` has logged it; here we only decide when to try again
                 failures = self._failures[key] = self._failures.get(key, 0) + 1
                 pause = min(LONGEST_PAUSE_SECONDS, FIRST_PAUSE_SECONDS * 2 ** min(failures - 1, 10))
                 again = pause * random.uniform(0.8, 1.2)

@@ -29,7 +29,7 @@ from outbox_operator.relay.decide.deletion import decide_finalizers
 from outbox_operator.relay.spec.resource import OutboxRelay
 from outbox_operator.relay.status import decide_status
 from outbox_operator.replay.decide.children import decide_replay_children
-from outbox_operator.replay.decide.looks import seconds_to_live
+from outbox_operator.replay.decide.next_reconcile import seconds_to_live
 from outbox_operator.replay.decide.step import decide_step
 from outbox_operator.replay.spec.resource import OutboxReplay
 from outbox_operator.settings import OperatorSettings
@@ -89,7 +89,7 @@ def scaled(relay: OutboxRelay) -> list[int]:
     for look in range(0 if wanted is None else 3 * 360):
         assert wanted is not None
         lag = 120.0 if look < 360 else 0.0
-        load = Load(lag, int(lag) * 100, 100.0 * pods, None, well=True, pods=pods)
+        load = Load(lag, int(lag) * 100, 100.0 * pods, None, healthy=True, pods=pods)
         made = scale(wanted, pods, pods, load, memory, NOW + look * timedelta(seconds=10))
         pods, memory = made.replicas, made.memory
         found.append(pods)

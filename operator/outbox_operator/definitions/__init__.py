@@ -1,1 +1,1 @@
-"""The CustomResourceDefinitions, made from the models of all kinds. Nothing at run time uses it."""
+"""The CustomResourceDefinitions, generated from the models of all kinds. Not used at run time."""

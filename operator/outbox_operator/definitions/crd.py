@@ -1,8 +1,8 @@
 """
 The two CustomResourceDefinitions: names, columns, subresources; their schemas come from the models.
 
-Called by `dev.reference.definitions`, which writes crds/. Pure. What `kubectl get` shows is decided
-here: first what an on-call person needs, and more with `-o wide`.
+Called by `dev.reference.definitions`, which writes crds/. Pure. The columns decide what `kubectl
+get` shows: first what an on-call person needs, and more with `-o wide`.
 """
 
 from typing import Any
@@ -112,7 +112,7 @@ def crd(
 
 
 def root_schema(model: type[Resource]) -> Schema:
-    """Kind, version and metadata are the API server's, which checks them by itself."""
+    """Kind, version and metadata belong to the API server, which checks them itself."""
     status = field_schema(model.model_fields["status"])
     status["default"] = {"observedGeneration": UNSEEN}
     made: Schema = {

@@ -1,9 +1,9 @@
 """
-Models to structural OpenAPI v3, as a CustomResourceDefinition wants it.
+From models to structural OpenAPI v3, as a CustomResourceDefinition needs it.
 
 Called by `crd`. Pure. Nothing here is about a single field: its type, bounds, default and docstring
-are in its model, its rules in `rules`. Written for the types that the models use; another one is a
-KeyError and not a guess.
+are in its model, its rules in `rules`. Written for the types that the models use; any other type is
+a KeyError instead of a guess.
 """
 
 from collections.abc import Iterator, Mapping
@@ -15,7 +15,7 @@ from pydantic import AwareDatetime, BaseModel
 from pydantic.fields import FieldInfo
 
 from outbox_core.contract.values import DURATION, LONGEST_DURATION_CHARS, format_duration
-from outbox_operator.definitions.rules import FOR_GOOD, RULES
+from outbox_operator.definitions.rules import IMMUTABLE, RULES
 from outbox_operator.relay.spec.pod import SpreadConstraint
 from outbox_operator.shared.conditions import Condition
 from outbox_operator.shared.pod_settings import EnvVar, PullSecret, Volume, VolumeMount
@@ -47,7 +47,7 @@ LIST_KEYS: Mapping[Any, list[str]] = {
     Volume: ["name"],
     VolumeMount: ["mountPath"],
 }
-"""The keys of a list's items: no two items have the same."""
+"""The keys of a list's items: no two items may have the same."""
 
 
 def object_schema(model: type[BaseModel]) -> Schema:
@@ -100,13 +100,13 @@ def type_schema(annotation: Any, metadata: list[Any]) -> Schema:
 
 
 def values_schema(annotation: Any) -> Schema:
-    if annotation is Any:  # a type of Kubernetes' own, which we do not look into
+    if annotation is Any:  # a type of Kubernetes, whose content we do not check
         return {"x-kubernetes-preserve-unknown-fields": True}
     return {"additionalProperties": type_schema(annotation, [])}
 
 
 def union_schema(choices: list[Any], metadata: list[Any]) -> Schema:
-    """Of an optional field; of two types only a number or a text, as Kubernetes knows it."""
+    """An optional field, or Kubernetes' int-or-string: no other union is supported."""
     if len(choices) == 1:
         return type_schema(choices[0], metadata)
     number, text = (type_schema(choice, []) for choice in choices)
@@ -117,7 +117,7 @@ def union_schema(choices: list[Any], metadata: list[Any]) -> Schema:
 
 
 def duration_schema(bounds: Mapping[str, timedelta]) -> Schema:
-    """What exceeds `values.LONGEST` cannot be computed in CEL, which refuses it, too."""
+    """CEL cannot compute durations above `values.LONGEST`, and so also refuses them."""
     how = {"ge": (">=", "at least"), "le": ("<=", "at most")}
     rules = [
         Rule(
@@ -135,7 +135,7 @@ def duration_schema(bounds: Mapping[str, timedelta]) -> Schema:
 
 
 def bounds_of(metadata: list[Any]) -> dict[str, Any]:
-    """Annotations of a type may carry a whole FieldInfo, which has its bounds inside."""
+    """The metadata of a type may contain a whole FieldInfo, which has the bounds inside."""
     found: dict[str, Any] = {}
     for item in [m for field in metadata for m in (getattr(field, "metadata", None) or [field])]:
         for name in ("ge", "le", "min_length", "max_length", "pattern"):
@@ -145,14 +145,14 @@ def bounds_of(metadata: list[Any]) -> dict[str, Any]:
 
 
 def default_of(field: FieldInfo) -> Any:
-    """None where there is none: also what is empty when it is not given needs no default."""
+    """None if there is none: a field that is empty by default needs no default either."""
     value = None if field.is_required() else field.get_default(call_default_factory=True)
     match value:
         case timedelta():
             return format_duration(value)
         case BaseModel():
-            assert value == type(value)(), "its own defaults are its default"
-            # All of them: the rules judge a default before what it leaves out is filled in.
+            assert value == type(value)(), "the default of an object must be its own defaults"
+            # All of them: rules judge a default before missing fields are filled in.
             inner = {alias(f): default_of(f) for f in type(value).model_fields.values()}
             return {name: default for name, default in inner.items() if default is not None}
         case tuple():
@@ -164,7 +164,7 @@ def default_of(field: FieldInfo) -> Any:
 
 
 def transition_rules(model: type[BaseModel]) -> Iterator[Rule]:
-    names, message = FOR_GOOD.get(model, ((), ""))
+    names, message = IMMUTABLE.get(model, ((), ""))
     for name, field in model.model_fields.items():
         if name in names:
             always_there = field.is_required() or default_of(field) is not None

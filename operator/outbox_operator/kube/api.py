@@ -1,9 +1,9 @@
 """
-The API server: plain requests with plain objects, and the errors they end in.
+The API server: plain requests with plain objects, and their errors.
 
-Used by all of `kube`, and by `gather` of the kinds. Credentials, their renewal and connections are
-the Kubernetes client's; its models and generated methods are left aside, because server-side apply
-wants exactly the fields that we own, and nothing that a model adds.
+Used by all of `kube`, and by `gather` of the kinds. The Kubernetes client provides credentials,
+their renewal and connections. Its models and generated methods are not used, because server-side
+apply needs exactly the fields that we own, and nothing that a model adds.
 """
 
 import json
@@ -21,12 +21,12 @@ MERGE = "application/merge-patch+json"
 METADATA_ONLY = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1"
 
 WATCH_SECONDS = 290
-"""The server ends a watch after that, and it is begun again: a connection that died unnoticed is
-noticed then at the latest."""
+"""The server ends a watch after this time, and we start it again: a dead connection goes unnoticed
+for no longer than that."""
 
 
 class ApiError(Exception):
-    """The server answered, and the answer is no."""
+    """The server refused the request."""
 
     def __init__(self, status: int, reason: str, message: str, causes: frozenset[str]) -> None:
         super().__init__(message or reason or f"HTTP {status}")
@@ -36,8 +36,8 @@ class ApiError(Exception):
 
     @property
     def is_absence(self) -> bool:
-        """There is no such object. A 404 that gives no reason is about the path: the definition is
-        missing, or the server has only just started."""
+        """The object does not exist. A 404 without a reason is about the path: the CRD is missing,
+        or the server has only just started."""
         return self.status == 404 and self.reason == "NotFound"
 
     @classmethod
@@ -56,14 +56,14 @@ class ApiError(Exception):
 
 
 class Unreachable(Exception):
-    """No answer: the server restarts, or the network is broken. It will be back."""
+    """No answer: the server is restarting, or the network is broken."""
 
 
 def configuration() -> client.Configuration:
     settings = client.Configuration()
-    settings.retries = None  # we know better when to try again
-    # No limit: every watch keeps a connection, of every kind in every namespace that is named, and
-    # other requests would wait for one for ever. Those are as many as there are workers.
+    settings.retries = None  # we decide when to try again
+    # No limit: every watch, of each kind in each configured namespace, keeps a connection, and with
+    # a limit other requests could wait forever. There are as many of those as workers.
     settings.connection_pool_maxsize = 0
     return settings
 
@@ -88,7 +88,7 @@ class Api:
         return await self._request("GET", path, query)
 
     async def find(self, path: str) -> JsonObject | None:
-        """None: there is no such object."""
+        """None: the object does not exist."""
         try:
             return await self.get(path)
         except ApiError as error:
@@ -97,7 +97,7 @@ class Api:
             raise
 
     async def get_metadata(self, path: str) -> JsonObject | None:
-        """Without the content: what a Secret holds never enters this process."""
+        """Without the content: a Secret's data never enters this process."""
         try:
             return await self._request("GET", path, accept=METADATA_ONLY)
         except ApiError as error:
@@ -118,7 +118,7 @@ class Api:
         )
 
     async def delete(self, path: str, uid: str) -> None:
-        """That very object, and not one that was made under the same name since."""
+        """Only the object with this uid, not one created under the same name since."""
         body = {"preconditions": {"uid": uid}, "propagationPolicy": "Background"}
         try:
             await self._request("DELETE", path, None, body, "application/json")
@@ -129,8 +129,8 @@ class Api:
     async def watch(
         self, path: str, query: Mapping[str, str], begun: Callable[[], None] = lambda: None
     ) -> AsyncIterator[JsonObject]:
-        """Until the server ends it. `begun` is called when it has agreed to it: what it shows
-        may come much later."""
+        """Runs until the server ends the watch. `begun` is called when the server has accepted it:
+        the first event may come much later."""
         whole = {**query, "watch": "true", "timeoutSeconds": str(WATCH_SECONDS)}
         response = await self._call("GET", path, whole, timeout=WATCH_SECONDS + 30)
         try:
@@ -145,7 +145,7 @@ class Api:
             response.close()
 
     async def begin_watch(self, path: str, version: str) -> None:
-        """Only to see whether the server agrees to it."""
+        """Only to see whether the server accepts the watch."""
         query = {"watch": "true", "timeoutSeconds": "1", "resourceVersion": version}
         response = await self._call("GET", path, query)
         try:

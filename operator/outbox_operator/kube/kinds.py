@@ -1,4 +1,4 @@
-"""The kinds of object that the operator deals with, and their paths on the API server."""
+"""The kinds of objects that the operator uses, and their paths on the API server."""
 
 from typing import NamedTuple
 
@@ -11,7 +11,7 @@ class Kind(NamedTuple):
     api: str
     plural: str
     optional: bool = False
-    """Another operator's: not every cluster knows it."""
+    """It belongs to another operator: not every cluster has it."""
 
     def path(self, namespace: str | None, name: str | None = None, part: str | None = None) -> str:
         where = f"/namespaces/{namespace}" if namespace else ""
@@ -46,4 +46,4 @@ CHILDREN = {
         SPARK_APPLICATIONS,
     )
 }
-"""What the operator makes, in the order in which a new resource gets it."""
+"""What the operator creates, in this order for a new resource."""

@@ -1,5 +1,5 @@
 """
-What the watches know of the objects that belong to a resource, and whether it is still there.
+What the watches know about the objects that belong to a resource, and whether it still exists.
 
 Used by the `gather` of each kind. Only reads.
 """
@@ -15,9 +15,10 @@ from outbox_operator.shared.seen import ChildKey
 
 
 async def confirm(api: Api, kind: Kind, resource: Resource) -> None:
-    """That very one is there, and not another of its name; and nobody has deleted it since it was
-    seen, or changed its spec: the watch may lag, the garbage collector's work looks like drift, and
-    who has just set `Retain` wants no Job that forgets the relay."""
+    """Confirm that this resource still exists, not another one of its name, and that it was neither
+    deleted nor changed since it was seen. The watch may lag, the garbage collector's work looks
+    like drift, and a person who has just set `Retain` does not want a Job that retires the
+    relay."""
     meta = resource.metadata
     found = await api.get(kind.path(meta.namespace, meta.name))
     if found["metadata"]["uid"] != meta.uid:
@@ -25,7 +26,7 @@ async def confirm(api: Api, kind: Kind, resource: Resource) -> None:
     if meta.deletion_timestamp is None and "deletionTimestamp" in found["metadata"]:
         raise ApiError(409, "Conflict", "it is being deleted", frozenset())
     if found["metadata"].get("generation", 0) != meta.generation:
-        raise ApiError(409, "Conflict", "it was changed meanwhile", frozenset())
+        raise ApiError(409, "Conflict", "it has changed meanwhile", frozenset())
 
 
 def owner(resource: Resource) -> Owner:
@@ -33,7 +34,7 @@ def owner(resource: Resource) -> Owner:
 
 
 def children(informers: Informers, resource: Resource) -> Mapping[ChildKey, JsonObject]:
-    """Those that it owns, and those that it owned before somebody took that from them."""
+    """The children that the resource owns, and those whose owner reference somebody removed."""
     return {
         (kind, body["metadata"]["name"]): body
         for kind in CHILDREN
@@ -43,7 +44,7 @@ def children(informers: Informers, resource: Resource) -> Mapping[ChildKey, Json
 
 
 def answering(pods: list[JsonObject]) -> list[tuple[str, str]]:
-    """Names and addresses of those that run."""
+    """Names and addresses of running pods."""
     return [
         (b["metadata"]["name"], ip)
         for b in pods

@@ -1,8 +1,8 @@
 """
-What stands between a child that is wanted and the object that is there: whether they differ, whose
-the object is, and why the API server refused to write it.
+Compares a wanted child with the existing object: whether they differ, who owns the object, and why
+the API server refused to write it.
 
-Asked by `writer` for each child. Pure.
+Called by `writer` for each child. Pure.
 """
 
 from collections.abc import Iterable, Mapping
@@ -10,7 +10,7 @@ from typing import Any
 
 from outbox_operator.kube.api import ApiError, JsonObject
 from outbox_operator.shared.marks import (
-    bears_our_marks,
+    has_our_marks,
     is_adoptable,
     is_owned,
     why_not_adoptable,
@@ -19,40 +19,41 @@ from outbox_operator.shared.objects import Resource
 from outbox_operator.shared.seen import Refusal
 from outbox_operator.shared.texts import refusal_text
 
-NOT_ITS_FAULT = (
+BLAMED_ON_THE_CHILD = (
     "failed to create typed patch object",
     "failed calling webhook",
-    "denied the request",  # by a webhook that failed itself
+    "denied the request",  # by a webhook that itself failed
 )
-"""In the API server's message with the status 500. Newer ones may answer the first with 400:
-kubernetes/kubernetes#139253."""
-OLDER = "waiting until an older one is gone"
+"""Parts of the API server's message with status 500 that show that the child is to blame. Newer
+servers may answer the first with 400: kubernetes/kubernetes#139253."""
+WAITING_FOR_OLDER = "waiting until an older one is gone"
 LEFT_OUT_DEFAULTS = {"paused": False}
-"""What the server leaves out where it is so."""
+"""Values that the server leaves out."""
 
 
 def refusal_of(kind: str, name: str, error: ApiError, prefix: str = "") -> Refusal:
-    """Unless it is the server that is not well: that is tried again."""
+    """Raises the error again if the server itself has a problem: then the reconcile is tried
+    again."""
     if error.status == 429 or (error.status >= 500 and not is_about_the_child(error)):
         raise error
-    leaving = "NamespaceTerminating" in error.causes
-    return Refusal(kind, name, prefix + refusal_text(str(error)), leaving=leaving)
+    terminating = "NamespaceTerminating" in error.causes
+    return Refusal(kind, name, prefix + refusal_text(str(error)), namespace_terminating=terminating)
 
 
-def is_another_now(error: ApiError) -> bool:
-    """By the uid that it was written with: the object is gone (409), or somebody has made another
-    of its name, of which the server reports that its uid cannot be changed."""
+def was_replaced(error: ApiError) -> bool:
+    """We write with the uid that we saw. Either the object is gone (409), or somebody has created
+    another one of its name, and the server reports that the uid cannot be changed."""
     return error.status == 409 or (error.status == 422 and "metadata.uid: " in str(error))
 
 
 def is_about_the_child(error: ApiError) -> bool:
-    """The server is well, and calls it its own fault all the same: a field that it does not know,
-    or a key of a list that is there twice; and an admission webhook that does not answer."""
-    return error.status == 500 and any(words in str(error) for words in NOT_ITS_FAULT)
+    """The server has no problem, but still answers with its own fault (500): for a field that it
+    does not know, a duplicate key in a list, or an admission webhook that does not answer."""
+    return error.status == 500 and any(words in str(error) for words in BLAMED_ON_THE_CHILD)
 
 
-def would_use_anothers(child: JsonObject, refusals: Iterable[Refusal]) -> bool:
-    """Whether its pods would read a ConfigMap, or be a ServiceAccount, that is somebody else's."""
+def would_use_foreign(child: JsonObject, refusals: Iterable[Refusal]) -> bool:
+    """Whether its pods would use a ConfigMap or ServiceAccount that belongs to somebody else."""
     makes_pods = child["kind"] in ("Deployment", "CronJob", "Job")
     return makes_pods and any(
         r.taken and r.kind in ("ConfigMap", "ServiceAccount") for r in refusals
@@ -60,35 +61,35 @@ def would_use_anothers(child: JsonObject, refusals: Iterable[Refusal]) -> bool:
 
 
 def not_ours(resource: Resource, child: JsonObject, live: Mapping[str, Any]) -> Refusal | None:
-    """Of an object that has the child's name; None: it is ours, or is adopted."""
+    """Why an object with the child's name cannot be written; None: it is ours, or is adopted."""
     kind, name = child["kind"], child["metadata"]["name"]
     if is_owned(live, resource):
         return None
     if "deletionTimestamp" in live["metadata"]:
-        return Refusal(kind, name, OLDER, passing=True)
+        return Refusal(kind, name, WAITING_FOR_OLDER, temporary=True)
     if not is_adoptable({**live, "kind": kind}, resource):
-        return Refusal(kind, name, whose(live, resource), taken=True)
+        return Refusal(kind, name, describe_owner(live, resource), taken=True)
     if why := why_not_adoptable(child, live):
         return Refusal(kind, name, why, taken=True)
     return None
 
 
 def as_seen(child: JsonObject, live: Mapping[str, Any] | None) -> JsonObject:
-    """To be written over that very object, and over none that has its name since."""
+    """The child with the uid of the object that was seen, so that no newer one is overwritten."""
     if live is None:
         return child
     return {**child, "metadata": {**child["metadata"], "uid": live["metadata"]["uid"]}}
 
 
-def is_bound_otherwise(child: JsonObject, live: Mapping[str, Any]) -> bool:
-    """A RoleBinding to another role, such as that of an operator that was installed in another way:
+def binds_another_role(child: JsonObject, live: Mapping[str, Any]) -> bool:
+    """A RoleBinding to another role, such as that of an operator that was installed differently:
     for the whole cluster, or under another name."""
     return "roleRef" in child and bool(child["roleRef"] != live.get("roleRef"))
 
 
 def differs(wanted: Any, live: Any) -> bool:
-    """Whether something that we want is not so. What others added is theirs; what we wanted before
-    is known by the digest."""
+    """Whether the object lacks something that we want. What others added is theirs; what we no
+    longer want shows in the digest."""
     if isinstance(wanted, Mapping):
         if not isinstance(live, Mapping):
             return bool(wanted) or live is not None
@@ -108,9 +109,9 @@ def differs(wanted: Any, live: Any) -> bool:
     return bool(wanted != live)
 
 
-def whose(other: Mapping[str, Any], resource: Resource) -> str:
+def describe_owner(other: Mapping[str, Any], resource: Resource) -> str:
     if owners := other["metadata"].get("ownerReferences") or ():
         return f"it belongs to {owners[0]['kind']} {owners[0]['name']}"
-    if bears_our_marks(other, resource):
+    if has_our_marks(other, resource):
         return f"it is left over from another {resource.kind} of this name"
-    return "it is not ours"
+    return "it does not belong to the operator"

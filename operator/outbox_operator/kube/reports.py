@@ -1,8 +1,9 @@
 """
-Reports: asks the pods themselves, on their one port, for their status.
+Reports: asks pods for their status on their port.
 
-Where a network policy swallows the question, each look would wait in vain: such a pod is asked
-again after a pause that grows. One that refuses at once, such as one that starts, costs nothing.
+If a network policy drops the request, every reconcile would wait for the timeout: such a pod is
+asked again after a growing pause. A pod that refuses at once, for example while it starts, costs
+nothing.
 """
 
 import asyncio
@@ -18,24 +19,24 @@ from outbox_core.contract.report import ReportPart
 Answer = TypeVar("Answer", bound=ReportPart)
 
 ANSWER_SECONDS = 2.0
-"""A pod that does not answer by then counts as silent until the next look."""
+"""A pod that does not answer within this time counts as silent until the next reconcile."""
 LONGEST_ANSWER_BYTES = 1_000_000
 FIRST_PAUSE_SECONDS = 10.0
-"""After the second silence on end: to miss one answer is ordinary."""
+"""After the second timeout in a row: a single one is normal."""
 LONGEST_PAUSE_SECONDS = 300.0
-"""Five hundred silent relays then take less than half the time of eight workers."""
+"""With this pause, five hundred silent relays take less than half the time of eight workers."""
 
 
 class Silence(NamedTuple):
     times: int
     until: float
-    """It is not asked again before."""
+    """The pod is not asked again before this time."""
 
 
 class Unanswered(NamedTuple):
     since: float
     asked: float
-    """When it was asked last."""
+    """When the pod was last asked."""
 
 
 class Reporters:
@@ -44,7 +45,7 @@ class Reporters:
         self._silent: dict[str, Silence] = {}
         """By address."""
         self._unanswered: dict[str, Unanswered] = {}
-        """By pod: those that gave no answer when they were asked last, for whatever cause."""
+        """By pod: those that did not answer when last asked, for any reason."""
         self._session = aiohttp.ClientSession(
             timeout=aiohttp.ClientTimeout(ANSWER_SECONDS), connector=aiohttp.TCPConnector(limit=50)
         )
@@ -55,7 +56,7 @@ class Reporters:
     async def ask(
         self, pods: Iterable[tuple[str, str]], port: int, kind: type[Answer]
     ) -> dict[str, Answer]:
-        """Pods by name and address; who does not answer is left out."""
+        """`pods`: names and addresses. Pods that do not answer are left out of the result."""
         wanted = list(pods)
         found = await asyncio.gather(*(self._ask_one(address, port, kind) for _, address in wanted))
         answers = {name: r for (name, _), r in zip(wanted, found, strict=True) if r is not None}
@@ -63,7 +64,7 @@ class Reporters:
         return answers
 
     def unanswered(self, pod: str) -> float:
-        """For how many seconds it has not answered, as far as this process knows."""
+        """For how many seconds the pod has not answered, as far as this process knows."""
         found = self._unanswered.get(pod)
         return 0.0 if found is None else self._clock() - found.since
 
@@ -94,7 +95,7 @@ class Reporters:
             return None
         except (aiohttp.ClientError, OSError, ValidationError):
             self._silent.pop(address, None)
-            return None  # not yet up, no longer up, or not one of ours
+            return None  # it is not up yet, no longer up, or not our program
 
     def _note_silence(self, address: str, times: int) -> None:
         now = self._clock()
@@ -103,7 +104,7 @@ class Reporters:
             if times > 1
             else 0.0
         )
-        # Of a pod that is gone nobody asks again.
+        # Forget pods that are gone: nobody asks them again.
         gone = [a for a, s in self._silent.items() if now - s.until > LONGEST_PAUSE_SECONDS]
         for old in gone:
             del self._silent[old]

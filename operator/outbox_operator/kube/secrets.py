@@ -1,5 +1,5 @@
 """
-Secrets: whether they are there, and when they change; what is in them is never asked for.
+Secrets: whether they exist, and when they change. Their content is never requested.
 
 They are read one by one, never listed or watched: the right to list Secrets is the right to read
 all of them.
@@ -15,12 +15,12 @@ from outbox_operator.shared.seen import Secret
 
 class Secrets:
     def __init__(self, api: Api, seconds: float) -> None:
-        """A look counts for so long."""
+        """`seconds`: how long an answer is used again."""
         self._api = api
         self._seconds = seconds
         self._known: dict[tuple[str, str], tuple[float, str | None]] = {}
 
-    async def look(self, namespace: str, names: Iterable[str]) -> list[Secret]:
+    async def check(self, namespace: str, names: Iterable[str]) -> list[Secret]:
         return [Secret(name, await self._version(namespace, name)) for name in names]
 
     async def _version(self, namespace: str, name: str) -> str | None:

@@ -1,6 +1,6 @@
 """
-The writer: applies children, makes those that are made once, removes those that are no longer
-wanted, and writes status, finalizers and Events of a resource.
+The writer: applies children, creates one-time children, removes unwanted ones, and writes status,
+finalizers and Events of a resource.
 
 Called by the reconciler of each kind. It writes what was decided, and only where the cluster
 differs from it (`refusals`); an object that somebody else owns is never touched.
@@ -15,15 +15,15 @@ from typing import Any, TypeVar
 from outbox_operator.kube.api import Api, ApiError, JsonObject
 from outbox_operator.kube.kinds import CHILDREN, EVENTS, Kind
 from outbox_operator.kube.refusals import (
-    OLDER,
+    WAITING_FOR_OLDER,
     as_seen,
+    binds_another_role,
+    describe_owner,
     differs,
-    is_another_now,
-    is_bound_otherwise,
     not_ours,
     refusal_of,
-    whose,
-    would_use_anothers,
+    was_replaced,
+    would_use_foreign,
 )
 from outbox_operator.shared.marks import (
     OPERATOR,
@@ -50,29 +50,29 @@ class Writer:
         self._api = api
         self._identity = identity
         self._settled: dict[str, dict[str, tuple[JsonObject, str]]] = {}
-        """By resource and path: what we wanted, and the version that was found or made to be so.
-        Comparing costs more than the rest of a look; and what the server spells in another way than
-        we do looks different for ever: it is written once."""
+        """By resource and path: what we wanted, and the version that already was, or became, so.
+        Comparing costs more than the rest of a reconcile; and a value that the server spells
+        differently from us would always look different: it is written only once."""
         self._written: dict[str, dict[ChildKey, Written]] = {}
-        """By resource: when we wrote each child last, and the version that it got."""
+        """By resource: when we last wrote each child, and the version that resulted."""
         self._reported: dict[str, tuple[str, JsonObject]] = {}
-        """By resource: the version that our last status made of it, and that status."""
+        """By resource: the version that resulted from our last status, and that status."""
 
     async def apply(self, resource: Resource, wanted: Iterable[JsonObject], seen: Around) -> Around:
-        """What is seen now: children as they were just written, and those that were refused. Who
-        judged by what was there before would take a change for done that has only begun."""
+        """Returns what is seen now: children as they were just written, and those that were
+        refused. Judged by what was there before, a change that has only begun would look done."""
         children = dict(seen.children)
         refusals: list[Refusal] = []
         for child in wanted:
             kind, name = child["kind"], child["metadata"]["name"]
             live = seen.child(kind, name)
-            if live is None and would_use_anothers(child, refusals):
+            if live is None and would_use_foreign(child, refusals):
                 continue
             try:
                 done = await self._apply_one(resource, child, live)
             except ApiError as error:
-                if is_another_now(error):
-                    why = f"{kind} {name} is another one since it was seen, or gone"
+                if was_replaced(error):
+                    why = f"{kind} {name} was replaced or deleted since it was seen"
                     raise ApiError(409, "Conflict", why, frozenset()) from error
                 done = refusal_of(kind, name, error)
             if isinstance(done, Refusal):
@@ -84,7 +84,7 @@ class Writer:
     async def _apply_one(
         self, resource: Resource, child: JsonObject, live: Mapping[str, Any] | None
     ) -> JsonObject | Refusal | None:
-        """As it was written; None: there was nothing to write."""
+        """The child as it was written; None: there was nothing to write."""
         kind = CHILDREN[child["kind"]]
         name = child["metadata"]["name"]
         path = kind.path(resource.metadata.namespace, name)
@@ -93,11 +93,11 @@ class Writer:
             live = await self._api.find(path)
         if live is not None and (refusal := not_ours(resource, child, live)):
             return refusal
-        if live is not None and is_bound_otherwise(child, live):
+        if live is not None and binds_another_role(child, live):
             await self._unbind(resource, path, live)
             live = None
         if live is not None:
-            if kind.name == "Job":  # cannot be changed
+            if kind.name == "Job":  # a Job cannot be changed
                 return None
             version = live["metadata"]["resourceVersion"]
             before, at = settled.get(path, (None, ""))
@@ -113,7 +113,7 @@ class Writer:
         written[kind.name, name] = Written(datetime.now(UTC), version)
         log.info(
             "%s %s %s",
-            "made" if live is None else "adopted" if is_orphan(live) else "changed",
+            "created" if live is None else "adopted" if is_orphan(live) else "changed",
             kind.name,
             name,
             extra={"event": "apply", **_names(resource)},
@@ -121,17 +121,17 @@ class Writer:
         return done
 
     async def _unbind(self, resource: Resource, path: str, live: Mapping[str, Any]) -> None:
-        """Its role cannot be changed: it is made again."""
+        """Its role cannot be changed: it is deleted and created again."""
         await self._api.delete(path, live["metadata"]["uid"])
         name = live["metadata"]["name"]
         log.info("removed RoleBinding %s", name, extra={"event": "apply", **_names(resource)})
 
     def written(self, uid: str) -> Mapping[ChildKey, Written]:
-        """By this process, for that resource."""
+        """The children that this process wrote for that resource."""
         return self._written.get(uid, {})
 
     async def create(self, resource: Resource, child: JsonObject) -> Refusal | None:
-        """Once: what is there already is left as it is."""
+        """Create it once: an existing object is left as it is."""
         kind, name = CHILDREN[child["kind"]], child["metadata"]["name"]
         marked = annotated(child, {OPERATOR: self._identity})
         try:
@@ -141,13 +141,13 @@ class Writer:
                 return refusal_of(kind.name, name, error)
             other = await self._api.find(kind.path(resource.metadata.namespace, name))
             if other is None or "deletionTimestamp" in other["metadata"]:
-                return Refusal(kind.name, name, OLDER, passing=True)
+                return Refusal(kind.name, name, WAITING_FOR_OLDER, temporary=True)
             return (
                 None
                 if is_owned(other, resource)
-                else Refusal(kind.name, name, whose(other, resource), taken=True)
+                else Refusal(kind.name, name, describe_owner(other, resource), taken=True)
             )
-        log.info("made %s %s", kind.name, name, extra={"event": "apply", **_names(resource)})
+        log.info("created %s %s", kind.name, name, extra={"event": "apply", **_names(resource)})
         return None
 
     async def expire(self, kind: Kind, resource: Resource) -> None:
@@ -159,7 +159,7 @@ class Writer:
     async def remove(
         self, resource: Resource, unwanted: Iterable[tuple[str, str]], seen: Surroundings
     ) -> list[Refusal]:
-        """Those that the API server did not let us remove."""
+        """Returns those that the API server refused to remove."""
         refusals: list[Refusal] = []
         for kind, name in unwanted:
             live = seen.child(kind, name)
@@ -169,7 +169,7 @@ class Writer:
             try:
                 await self._api.delete(path, live["metadata"]["uid"])
             except ApiError as error:
-                if error.status == 409:  # it is another one by now
+                if error.status == 409:  # another one has its name now
                     raise
                 refusals.append(refusal_of(kind, name, error, "it cannot be removed: "))
                 continue
@@ -177,14 +177,15 @@ class Writer:
         return refusals
 
     def forget(self, uid: str) -> None:
-        """A resource that is gone."""
+        """The resource is gone."""
         self._settled.pop(uid, None)
         self._written.pop(uid, None)
         self._reported.pop(uid, None)
 
     def latest(self, body: Mapping[str, Any]) -> Mapping[str, Any]:
-        """A resource with the status that we wrote last, where it was seen before that: the watch
-        may lag, and a look by an older status would announce and write everything again."""
+        """The resource with the status that we wrote last, if it was seen before that write: the
+        watch may lag, and a reconcile with an older status would announce and write everything
+        again."""
         metadata = body["metadata"]
         version, status = self._reported.get(metadata["uid"], ("", {}))
         return {**body, "status": status} if is_older(metadata, version) else body
@@ -192,11 +193,11 @@ class Writer:
     async def report(
         self, kind: Kind, resource: Resource, status: JsonObject, before: JsonObject
     ) -> bool:
-        """Whether there was anything to write."""
+        """Returns whether there was anything to write."""
         if status == before:
             return False
         path = kind.path(resource.metadata.namespace, resource.metadata.name, "status")
-        # The uid: a resource that was deleted meanwhile is not made again by its own status.
+        # The uid, so that the status does not create a resource that was deleted meanwhile.
         body = {
             "apiVersion": API_VERSION,
             "kind": resource.kind,
@@ -210,11 +211,12 @@ class Writer:
     async def set_finalizers(
         self, kind: Kind, resource: Resource, finalizers: list[str]
     ) -> JsonObject:
-        """The resource as it is then."""
+        """Returns the resource as it is then."""
         path = kind.path(resource.metadata.namespace, resource.metadata.name)
         meta = {
             "finalizers": finalizers,
-            "resourceVersion": resource.metadata.resource_version,  # of others' nothing is lost
+            # Refused if it has changed: otherwise a finalizer of somebody else could be lost.
+            "resourceVersion": resource.metadata.resource_version,
         }
         return await self._api.merge(path, {"metadata": meta})
 
@@ -249,7 +251,7 @@ class Writer:
         }
         try:
             await self._api.create(EVENTS.path(meta.namespace), body)
-        except ApiError as error:  # people miss a line; nothing else depends on it
+        except ApiError as error:  # nothing else depends on an Event
             log.warning("cannot write an Event: %s", error, extra=_names(resource))
 
 

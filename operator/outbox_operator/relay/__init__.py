@@ -1,1 +1,1 @@
-"""The kind OutboxRelay: its spec, its children, and how one is looked after."""
+"""The kind OutboxRelay: its spec, its children, and how one is reconciled."""

@@ -1,8 +1,8 @@
 """
-Events of a relay: what differs from what people were shown before.
+Events of a relay: what differs from what was announced before.
 
-So what was damped is not lost: it is announced later if it still holds, and the last Event is never
-about something that is over.
+So a notice that was held back is not lost: it is announced later if it still applies, and the last
+Event is never about a problem that is over.
 """
 
 from collections.abc import Mapping
@@ -19,18 +19,18 @@ from outbox_operator.shared.reasons import EventReason, Reason
 
 @dataclass(frozen=True)
 class Announced:
-    """What people were shown of a relay."""
+    """What was announced about a relay."""
 
     at: Mapping[str, datetime] = field(default_factory=dict)
     """When each warning was announced last."""
     trouble: str | None = None
-    """The reason that was announced, and whose end was not."""
+    """The reason that was announced, and whose end was not announced yet."""
     dead: int = 0
     paused: bool = False
 
     @classmethod
     def of(cls, status: RelayStatus) -> Self:
-        """By an operator that ran before this one, as its status shows."""
+        """What a previous operator announced, according to the status it wrote."""
         trouble = _holds(status, RelayCondition.DEGRADED)
         return cls(
             trouble=trouble.reason if trouble else None,
@@ -42,22 +42,22 @@ class Announced:
 def decide_notices(
     before: Announced,
     status: RelayStatus,
-    asked: int | None,
+    current: int | None,
     replicas: int,
     scale: Scale | None,
     now: datetime,
 ) -> tuple[list[Notice], Announced]:
-    """What is to be announced now, and what people will have seen then. `asked` is what the
-    Deployment asked for before."""
+    """What to announce now, and what has been announced after that. `current` is the number that
+    the Deployment requested before."""
     notices = [
-        *_scaled(asked, replicas, scale),
+        *_scaled(current, replicas, scale),
         *_paused(before, status),
         *_trouble(before, status, now),
         *_dead(before, status, now),
     ]
     warned = {n.reason: now for n in notices if n.warning}
     trouble = _holds(status, RelayCondition.DEGRADED)
-    known = before.trouble if trouble else None  # that it is over is announced at once
+    known = before.trouble if trouble else None  # a recovery is announced at once
     if trouble and trouble.reason in warned:
         known = trouble.reason
     dead = status.backlog.dead if status.backlog else before.dead
@@ -73,11 +73,11 @@ def _holds(status: RelayStatus, kind: RelayCondition) -> Condition | None:
     return next((c for c in status.conditions if c.type == kind and c.status == "True"), None)
 
 
-def _scaled(asked: int | None, replicas: int, scale: Scale | None) -> list[Notice]:
-    if asked is None or asked == replicas:
+def _scaled(current: int | None, replicas: int, scale: Scale | None) -> list[Notice]:
+    if current is None or current == replicas:
         return []
     why = f": {scale.message}" if scale else ""
-    return [Notice(EventReason.SCALED, f"from {asked} to {replicas} pods{why}", always=True)]
+    return [Notice(EventReason.SCALED, f"from {current} to {replicas} pods{why}", always=True)]
 
 
 def _paused(before: Announced, status: RelayStatus) -> list[Notice]:
@@ -86,7 +86,7 @@ def _paused(before: Announced, status: RelayStatus) -> list[Notice]:
         return []
     if paused:
         return [Notice(Reason.PAUSED, paused.message, always=True)]
-    return [Notice(EventReason.RESUMED, "events go out again", always=True)]
+    return [Notice(EventReason.RESUMED, "events are published again", always=True)]
 
 
 def _trouble(before: Announced, status: RelayStatus, now: datetime) -> list[Notice]:
@@ -106,5 +106,5 @@ def _dead(before: Announced, status: RelayStatus, now: datetime) -> list[Notice]
     dead = status.backlog.dead if status.backlog else 0
     if dead <= before.dead or is_quiet(Reason.DEAD_LETTERS, before.at, now):
         return []
-    most = f", most for: {status.top_errors[0].text}" if status.top_errors else ""
+    most = f", most of them because: {status.top_errors[0].text}" if status.top_errors else ""
     return [Notice(Reason.DEAD_LETTERS, f"{dead} events are dead{most}", warning=True)]

@@ -1,4 +1,4 @@
-"""Gather: everything that is to be known of a relay before something is decided. Only reads."""
+"""Gather: everything that the decisions about a relay need to know. Only reads."""
 
 import asyncio
 
@@ -31,7 +31,7 @@ class RelayGatherer:
         relaying = [b for b in bodies if component(b) == "relay"]
         reports, seen_secrets = await asyncio.gather(
             self._reporters.ask(answering(relaying), PORT, Report),
-            self._secrets.look(relay.metadata.namespace, secrets(relay)),
+            self._secrets.check(relay.metadata.namespace, secrets(relay)),
         )
         return RelaySeen(
             children=children(self._informers, relay),
@@ -50,7 +50,7 @@ class RelayGatherer:
 
 
 def mounted(pod: JsonObject) -> list[str]:
-    """The ConfigMaps that it needs to start, also once more."""
+    """The ConfigMaps that the pod needs to start, or to start again."""
     if pod.get("status", {}).get("phase") in ENDED:
         return []
     volumes = pod.get("spec", {}).get("volumes") or ()

@@ -1,8 +1,8 @@
 """
-Seen of a relay: its children, its Secrets and its pods, as plain values.
+What was seen of a relay: its children, its Secrets and its pods, as plain values.
 
-`gather` fills it, `decide` and `status` judge by it; nothing else reads the cluster. What is common
-to all kinds is in `shared.seen`.
+`gather` fills it, `decide` and `status` judge by it; nothing else reads the cluster. What all kinds
+have is in `shared.seen`.
 """
 
 from collections.abc import Sequence
@@ -14,16 +14,17 @@ from outbox_operator.shared.seen import Pod, SeenWithPods
 
 @dataclass(frozen=True)
 class RelaySeen(SeenWithPods):
-    """`pods` are those that relay; one that ended was replaced, and relays no more."""
+    """`pods` are those that relay. Pods that ended are left out: they were replaced."""
 
     retiring: Sequence[Pod] = ()
-    """Those that make the database forget the relay; also ended ones, for their termination
+    """Pods that retire the relay in the database; ended ones too, for their termination
     message."""
     mounted: frozenset[str] = frozenset()
-    """ConfigMaps of all pods of the relay that have not ended, whatever they are for."""
+    """ConfigMaps of all the relay's pods that have not ended, in any role."""
 
     @property
     def reports(self) -> list[Report]:
-        """Of pods that stay; the backlog is the same in each, the newest knows best."""
-        staying = [p.report for p in self.pods if p.report and not p.leaving]
+        """Reports of pods that stay, the newest first: all report the same backlog, and the newest
+        report is the most accurate."""
+        staying = [p.report for p in self.pods if p.report and not p.terminating]
         return sorted(staying, key=lambda r: r.observed_at, reverse=True)

@@ -1,8 +1,8 @@
 """
 The status of a relay: seven conditions and the figures.
 
-Judged from what was seen and from the status before it: a condition keeps its time while it stays,
-and what is no longer reported is kept and called old.
+Judged from what was seen and from the last status: a condition keeps its time while its status
+stays, and figures that are no longer reported are kept and marked as old.
 """
 
 from datetime import datetime, timedelta
@@ -10,7 +10,7 @@ from datetime import datetime, timedelta
 from outbox_operator.relay.decide import backlog as figures
 from outbox_operator.relay.decide.autoscaling import Scale
 from outbox_operator.relay.decide.checks import first_finding
-from outbox_operator.relay.decide.deletion import is_leaving, is_retiring, leaving_finding
+from outbox_operator.relay.decide.deletion import deletion_finding, is_being_deleted, is_retiring
 from outbox_operator.relay.decide.rollout import Counts, count_pods, is_done, obstacle, rolled_out
 from outbox_operator.relay.seen import RelaySeen
 from outbox_operator.relay.spec.resource import OutboxRelay, RelayStatus, RolledOut
@@ -22,24 +22,24 @@ from outbox_operator.shared.seen import Restraint
 from outbox_operator.shared.silence import CAUSE
 
 RENEWED_AFTER = timedelta(minutes=2)
-"""How old the time of the figures may become while pods report the same. Not written at every
-look: five hundred idle relays so cost four small writes a second."""
+"""How old the time of the figures may become while pods report the same. It is not written at every
+reconcile, so that five hundred idle relays cost four small writes a second."""
 STALE_AFTER = timedelta(minutes=3)
-"""How old figures may be before they are called so, while there is a pod that could report: that it
-missed a look, or two, means nothing. Above RENEWED_AFTER by two looks at an idle relay."""
+"""How old figures may be before they count as stale, while there is a pod that could report: one or
+two missed reports mean nothing. Longer than RENEWED_AFTER by two reconciles of an idle relay."""
 OF_A_CHANGE = (RelayCondition.PROGRESSING, RelayCondition.RECONCILING, RelayCondition.STALLED)
-"""Conditions about what is being carried out."""
+"""Conditions about the change that is being carried out."""
 
 
 def decide_status(
     relay: OutboxRelay, seen: RelaySeen, replicas: int, scale: Scale | None, now: datetime
 ) -> RelayStatus:
     counts = count_pods(relay, seen, replicas)
-    finding = (leaving_finding if is_leaving(relay) else first_finding)(relay, seen, now)
+    finding = (deletion_finding if is_being_deleted(relay) else first_finding)(relay, seen, now)
     done = rolled_out(relay, seen, counts)
     progressing = _progressing(relay, seen, counts, scale)
-    changing = is_leaving(relay) or not is_done(relay, seen, counts, done)
-    stuck = finding if is_leaving(relay) else obstacle(relay, seen, counts, now)
+    changing = is_being_deleted(relay) or not is_done(relay, seen, counts, done)
+    stuck = finding if is_being_deleted(relay) else obstacle(relay, seen, counts, now)
     conditions = (
         _ready(relay, counts, finding, done),
         progressing,
@@ -55,17 +55,17 @@ def decide_status(
         observed_generation=relay.metadata.generation,
         replicas=counts.existing,
         ready_replicas=counts.ready,
-        pods=f"{counts.ready}/{counts.asked}",
+        pods=f"{counts.ready}/{counts.requested}",
         rolled_out=done,
         selector=",".join(f"{k}={v}" for k, v in selector(relay, "relay").items()),
         relay_name=relay.relay_name,
-        conditions=_of_what_works(
+        conditions=_with_ready_generation(
             as_conditions(conditions, before.conditions, relay.metadata.generation, now), done
         ),
     )
     if not reports or backlog is None:
-        # What was known last is better than nothing: BacklogHealthy shows if it is old.
-        missed = ("throughput",) if is_a_miss(relay, seen, now) else ()
+        # Old figures are better than none: BacklogHealthy shows that they are old.
+        missed = ("throughput",) if expects_report(relay, seen, now) else ()
         names = ("backlog", "lag", "version", "top_errors", "observed_at", *missed)
         return made.model_copy(update={name: getattr(before, name) for name in names})
     fresh = made.model_copy(
@@ -87,12 +87,12 @@ def decide_status(
     return fresh.model_copy(update={"observed_at": at})
 
 
-def _of_what_works(
+def _with_ready_generation(
     conditions: tuple[Condition, ...], done: RolledOut | None
 ) -> tuple[Condition, ...]:
-    """Ready is about the pods that there are, and those may be of an older spec: a person
-    who waits for it after a change (`kubectl wait` compares generations) waits for the change,
-    too."""
+    """Ready describes the existing pods, which may be of an older spec, so it gets the generation
+    that they were made for. A person who waits for Ready after a change (`kubectl wait` compares
+    generations) then waits for the change too."""
     generation = done.generation if done else 0
     return tuple(
         c.model_copy(update={"observed_generation": generation})
@@ -102,10 +102,10 @@ def _of_what_works(
     )
 
 
-def is_a_miss(relay: OutboxRelay, seen: RelaySeen, now: datetime) -> bool:
-    """Of pods that do not report: whether they may be expected to at the next look."""
+def expects_report(relay: OutboxRelay, seen: RelaySeen, now: datetime) -> bool:
+    """No pod reports now, but one is expected to at the next reconcile."""
     at = relay.status.observed_at
-    could = any(p.ready and not p.leaving for p in seen.pods)
+    could = any(p.ready and not p.terminating for p in seen.pods)
     return could and at is not None and now - at < STALE_AFTER
 
 
@@ -116,16 +116,16 @@ def _ready(
     relay: OutboxRelay, counts: Counts, finding: Finding | None, done: RolledOut | None
 ) -> Judged:
     kind = RelayCondition.READY
-    if is_leaving(relay):
+    if is_being_deleted(relay):
         return kind, "False", Reason.DELETING, _waits_for(relay)
-    if counts.asked == 0:
-        return kind, "False", Reason.SCALED_TO_ZERO, "no pods are asked for: nothing is published"
+    if counts.requested == 0:
+        return kind, "False", Reason.SCALED_TO_ZERO, "no pods are requested: nothing is published"
     if counts.ready:
-        message = f"{counts.ready} of {counts.asked} pods are ready"
+        message = f"{counts.ready} of {counts.requested} pods are ready"
         if relay.spec.paused:
-            message += "; it watches, and publishes nothing"
+            message += "; paused: nothing is published"
         if done and done.generation != relay.metadata.generation:
-            message += "; the last change has not reached them all"
+            message += "; the last change has not reached all of them"
         return kind, "True", Reason.AS_EXPECTED, message
     if finding:
         return kind, "False", finding.reason, finding.message
@@ -134,35 +134,35 @@ def _ready(
 
 def _waits_for(relay: OutboxRelay) -> str:
     held = ", ".join(relay.metadata.finalizers)
-    return f"being deleted; it stays until its finalizers are removed: {held}"
+    return f"it is being deleted, and stays until its finalizers are removed: {held}"
 
 
 def _progressing(
     relay: OutboxRelay, seen: RelaySeen, counts: Counts, scale: Scale | None
 ) -> Judged:
     kind = RelayCondition.PROGRESSING
-    if is_leaving(relay):
-        gone = "pods give back what they hold, and go"
-        message = gone if is_retiring(relay) else "pods go with the resource"
+    if is_being_deleted(relay):
+        gone = "pods give back what they hold, and end"
+        message = gone if is_retiring(relay) else "pods are deleted with the resource"
         return kind, "True", Reason.DELETING, message
     if seen.restraint is not None and seen.restraint.condition == kind:
         return kind, seen.restraint.status, seen.restraint.reason, seen.restraint.message
     if counts.complete:
         if scale is not None:
             return kind, "False", scale.reason, scale.message
-        return kind, "False", Reason.AS_EXPECTED, "all is as it was asked for"
-    if any(p.migrating and not p.leaving for p in seen.pods):
+        return kind, "False", Reason.AS_EXPECTED, "everything is as requested"
+    if any(p.migrating and not p.terminating for p in seen.pods):
         return kind, "True", Reason.MIGRATING, "a pod brings the schema up to date before it starts"
     if counts.current and counts.updated == counts.existing:
-        return kind, "True", Reason.SCALING, f"{counts.ready} of {counts.asked} pods are ready"
-    return kind, "True", Reason.ROLLING_OUT, f"{counts.updated} of {counts.asked} pods are new"
+        return kind, "True", Reason.SCALING, f"{counts.ready} of {counts.requested} pods are ready"
+    return kind, "True", Reason.ROLLING_OUT, f"{counts.updated} of {counts.requested} pods are new"
 
 
 def _degraded(finding: Finding | None, scale: Scale | None) -> Judged:
     kind = RelayCondition.DEGRADED
     if finding:
         return kind, "True", finding.reason, finding.message
-    return kind, "False", Reason.AS_EXPECTED, "nothing is known to be wrong"
+    return kind, "False", Reason.AS_EXPECTED, "no problem is known"
 
 
 def _backlog_healthy(relay: OutboxRelay, seen: RelaySeen, now: datetime) -> Judged:
@@ -172,26 +172,26 @@ def _backlog_healthy(relay: OutboxRelay, seen: RelaySeen, now: datetime) -> Judg
     if backlog is None:
         since = relay.status.observed_at
         was = next((c for c in relay.status.conditions if c.type == kind), None)
-        if was is not None and is_a_miss(relay, seen, now):
+        if was is not None and expects_report(relay, seen, now):
             return kind, was.status, was.reason, was.message
-        ready = [p for p in seen.pods if p.ready and not p.leaving]
+        ready = [p for p in seen.pods if p.ready and not p.terminating]
         why = f": {CAUSE}" if ready and not reports else ""
         if since is None:
             return kind, "Unknown", Reason.NO_REPORT, f"no pod has reported yet{why}"
-        message = f"no pod reports; what is shown is as of {since:%Y-%m-%d %H:%M:%S} UTC{why}"
+        message = f"no pod reports; the figures are from {since:%Y-%m-%d %H:%M:%S} UTC{why}"
         return kind, "Unknown", Reason.REPORT_STALE, message
     found = figures.unhealthy(relay, backlog, figures.errors_of(reports), relay.status)
     if found:
         return kind, "False", found.reason, found.message
-    return kind, "True", Reason.AS_EXPECTED, "events leave as they come"
+    return kind, "True", Reason.AS_EXPECTED, "events leave as fast as they arrive"
 
 
 def _change(change: Judged | None, stuck: Finding | None) -> tuple[Judged, Judged]:
-    """Reconciling and Stalled, never both: what is on its way, and what is in its way."""
+    """Reconciling and Stalled, never both True: the change in progress, and what blocks it."""
     reconciling, stalled = RelayCondition.RECONCILING, RelayCondition.STALLED
-    nothing = "nothing is in the way of a change"
+    nothing = "nothing blocks a change"
     if stuck:
-        waits = "it waits for a person: see Stalled"
+        waits = "the change waits for a person: see Stalled"
         return (
             (reconciling, "False", stuck.reason, waits),
             (stalled, "True", stuck.reason, stuck.message),
@@ -207,16 +207,19 @@ def _change(change: Judged | None, stuck: Finding | None) -> tuple[Judged, Judge
 
 def _paused(relay: OutboxRelay) -> Judged:
     if relay.spec.paused:
-        message = "nothing is published, events are kept; to resume set spec.paused to false"
+        message = "nothing is published, events are kept; to resume, set spec.paused to false"
         return RelayCondition.PAUSED, "True", Reason.PAUSED, message
     return RelayCondition.PAUSED, "False", Reason.NOT_PAUSED, ""
 
 
-def decide_hindered(before: RelayStatus, generation: int, why: str, now: datetime) -> RelayStatus:
-    """Of one that the operator may not look after. Nothing is judged, so everything else stays."""
+def decide_right_missing(
+    before: RelayStatus, generation: int, why: str, now: datetime
+) -> RelayStatus:
+    """For a relay that the operator lacks a right to reconcile. Nothing is judged, so the other
+    conditions stay."""
     message = (
-        f"the operator lacks a right: {why}. Give it, as the chart's roles do (rbac.create=true); "
-        "it is tried again, and what runs goes on"
+        f"the operator lacks a right: {why}. Grant it, as the chart's roles do "
+        "(rbac.create=true); the operator tries again, and what runs keeps running"
     )
     finding = Finding(Reason.RIGHT_MISSING, message)
     judged = [(RelayCondition.DEGRADED, "True", finding.reason, message), *_change(None, finding)]
@@ -228,8 +231,8 @@ def decide_hindered(before: RelayStatus, generation: int, why: str, now: datetim
 def decide_invalid(
     relay_status: RelayStatus, generation: int, why: str, now: datetime
 ) -> RelayStatus:
-    """Of a spec that the schema let through and we cannot use: what runs is left as it is."""
-    message = f"{why}. What runs goes on as it was; correct the spec"
+    """For a spec that the schema accepts but we cannot use: what runs is left as it is."""
+    message = f"{why}. What runs keeps running unchanged; correct the spec"
     finding = Finding(Reason.SPEC_INVALID, message)
     judged = [
         (RelayCondition.READY, "False", finding.reason, message),
@@ -246,9 +249,9 @@ def decide_invalid(
     )
 
 
-def as_far_as_done(relay: OutboxRelay, status: RelayStatus, restraint: Restraint) -> RelayStatus:
-    """What a person may rely on while nothing is written. A paused change is not observed; and what
-    goes on is known only to the operator that is at work."""
+def while_blocked(relay: OutboxRelay, status: RelayStatus, restraint: Restraint) -> RelayStatus:
+    """The status while no child is written. A generation whose change is not carried out does not
+    count as observed; with two operators, only the one that writes knows how a change proceeds."""
     before = relay.status
     if restraint.reason == Reason.RECONCILE_PAUSED:
         return status.model_copy(update={"observed_generation": before.observed_generation})

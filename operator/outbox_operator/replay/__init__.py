@@ -1,1 +1,1 @@
-"""The kind OutboxReplay: its spec, its children, and how one is looked after."""
+"""The kind OutboxReplay: its spec, its children, and how one is reconciled."""

@@ -1,4 +1,4 @@
-"""Events of a replay: its phases, its attempts, and what is in its way."""
+"""Events of a replay: its phases, its attempts, and what blocks it."""
 
 from outbox_operator.replay.spec.resource import ReplayStatus
 from outbox_operator.shared.conditions import Condition, ReplayCondition
@@ -13,12 +13,12 @@ ON_ITS_WAY = frozenset(
         Reason.SUSPENDED,
         Reason.SUCCEEDED,
         Reason.CANCELLED,
-        Reason.RECONCILE_PAUSED,  # which is announced when it begins, and when it ends
+        Reason.RECONCILE_PAUSED,  # announced when it starts, and when it ends
     }
 )
-"""Reasons that are no trouble."""
+"""Reasons that are no problem."""
 ANNOUNCED_PHASES = ("Planning", "Running", "Suspended", "Succeeded", "Cancelled")
-"""Phases that begin with an Event; the end of one that failed is announced with its reason."""
+"""Phases that start with an Event. A failure is announced with its reason instead."""
 
 
 def decide_replay_notices(before: ReplayStatus, after: ReplayStatus) -> list[Notice]:
@@ -29,7 +29,7 @@ def decide_replay_notices(before: ReplayStatus, after: ReplayStatus) -> list[Not
         return [] if _is_invalid(before) else [Notice(Reason.SPEC_INVALID, message, warning=True)]
     notices: list[Notice] = []
     if before.phase == "Suspended" != after.phase:
-        notices.append(Notice(EventReason.RESUMED, "it goes on where it was", always=True))
+        notices.append(Notice(EventReason.RESUMED, "it continues where it stopped", always=True))
     if (after.attempts or 0) > (before.attempts or 0):
         text = f"attempt {after.attempts}: {after.engine} {after.application}"
         notices.append(Notice(EventReason.ATTEMPT_STARTED, text, always=True))
@@ -50,7 +50,7 @@ def _is_invalid(status: ReplayStatus) -> bool:
 
 
 def _complete(status: ReplayStatus) -> str:
-    """Why it is complete, or not yet."""
+    """The reason of the condition Complete: why the replay is complete, or not yet."""
     found: Condition | None = next(
         (c for c in status.conditions if c.type == ReplayCondition.COMPLETE), None
     )

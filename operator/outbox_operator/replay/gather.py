@@ -1,4 +1,4 @@
-"""Gather: everything that is to be known of a replay before something is decided. Only reads."""
+"""Gather: everything that the decisions about a replay need to know. Only reads."""
 
 import asyncio
 from collections.abc import Mapping
@@ -39,7 +39,7 @@ class ReplayGatherer:
         self._parse_relay = parse_relay
 
     def at_rest(self, replay: OutboxReplay) -> ReplaySeen:
-        """What is left of one that is finished, as far as the watches show."""
+        """What is left of a finished replay, as far as the watches show."""
         pods = [b for b in self._pods(replay) if component(b) == "driver"]
         found = children(self._informers, replay)
         return ReplaySeen(children=found, drivers=[Driver.of(b, None) for b in pods])
@@ -65,7 +65,7 @@ class ReplayGatherer:
         names = store_secrets(known) if known else ()
         return ReplaySeen(
             children=found,
-            secrets=await self._secrets.look(replay.metadata.namespace, names),
+            secrets=await self._secrets.check(replay.metadata.namespace, names),
             relay=known,
             relay_invalid=relay is not None and known is None,
             drivers=[
@@ -87,8 +87,8 @@ class ReplayGatherer:
         await confirm(self._api, REPLAYS, replay)
 
     async def _knows_spark(self) -> bool:
-        """The cluster, SparkApplications. Asked for where it is not watched: one that was installed
-        a moment ago is taken."""
+        """Whether the cluster knows SparkApplications. If they are not watched, ask the API server:
+        the Spark operator may have been installed a moment ago."""
         kind = SPARK_APPLICATIONS
         if self._informers.served(kind.name):
             return True
@@ -106,7 +106,7 @@ class ReplayGatherer:
     async def _children(
         self, replay: OutboxReplay, spark_operator: bool
     ) -> Mapping[tuple[str, str], JsonObject]:
-        """With the present attempt for certain: the watch may not show it yet."""
+        """With the current attempt in any case: the watch may not show it yet."""
         found = dict(children(self._informers, replay))
         status = replay.status
         if status.engine and status.application and status.phase != "Suspended":

@@ -1,11 +1,11 @@
 """
 Reconcile a replay: gather, decide on the next step, apply it, report.
 
-Called by `dispatch` for one replay at a time. An attempt is made before the status shows it: if the
-operator ends in between, the next one finds it there, and makes no second. Two things are not in
-that order: whether the replay is still there is read once more before an attempt is made, because
-only the decision knows that there will be one; and the status is judged after the writes, because
-it shows what the API server refused.
+Called by `dispatch` for one replay at a time. An attempt is created before the status shows it: if
+the operator ends in between, the next one finds the attempt, and does not create a second. Two
+things are not in that order. Before an attempt is created, the replay is read once more, to confirm
+that it still exists: only the decision shows that there will be an attempt. And the status is
+judged after the writes, because it shows what the API server refused.
 """
 
 from dataclasses import dataclass, field, replace
@@ -15,23 +15,23 @@ from pydantic import ValidationError
 
 from outbox_operator.kube.kinds import REPLAYS
 from outbox_operator.kube.writer import Writer
-from outbox_operator.reconciling import KindReconciler, Looked
+from outbox_operator.reconciling import KindReconciler, Reconciled
 from outbox_operator.replay.decide.children import (
     ReplayChildren,
     decide_replay_children,
-    only_ended,
+    only_removals,
 )
 from outbox_operator.replay.decide.gitops import (
     decide_kept_notices,
     why_it_stays,
     with_reason_to_stay,
 )
-from outbox_operator.replay.decide.looks import seconds_to_live, seconds_to_next_look
+from outbox_operator.replay.decide.next_reconcile import seconds_to_live, seconds_to_next_reconcile
 from outbox_operator.replay.decide.step import (
     FINISHED,
     Finished,
     Step,
-    as_left_alone,
+    as_paused,
     decide_step,
 )
 from outbox_operator.replay.events import decide_replay_notices
@@ -50,7 +50,7 @@ from outbox_operator.shared.seen import Restraint
 
 @dataclass
 class ReplayMemory:
-    """Of one replay, from look to look."""
+    """Of one replay, from one reconcile to the next."""
 
     announced: dict[str, datetime] = field(default_factory=dict)
     """By reason: when it was announced last."""
@@ -58,7 +58,7 @@ class ReplayMemory:
 
 @dataclass(frozen=True)
 class Plan:
-    """What one look decided."""
+    """What one reconcile decided."""
 
     restraint: Restraint | None
     step: Step
@@ -72,7 +72,7 @@ class ReplayReconciler(KindReconciler[ReplayMemory]):
         super().__init__(REPLAYS, settings, writer, ReplayMemory)
         self._gatherer = gatherer
 
-    async def look(self, key: Key, body: Body) -> Looked:
+    async def reconcile(self, key: Key, body: Body) -> Reconciled:
         now = datetime.now(UTC)
         memory = self._memory(key, body["metadata"]["uid"])
         try:
@@ -81,7 +81,7 @@ class ReplayReconciler(KindReconciler[ReplayMemory]):
             return await self._refuse(body, error, memory, now)
         if replay.status.phase in FINISHED:
             again = await self._finished(replay, body, now)
-            return Looked(again, replay.status.conditions)
+            return Reconciled(again, replay.status.conditions)
         seen = await self._gatherer.replay(replay)
         plan = self._decide(replay, seen, now)
         seen = await self._apply(replay, plan.children, seen)
@@ -89,18 +89,18 @@ class ReplayReconciler(KindReconciler[ReplayMemory]):
 
     def _decide(self, replay: OutboxReplay, seen: ReplaySeen, now: datetime) -> Plan:
         restraint = self._restraint(replay, seen, now)
-        step = decide_step(as_left_alone(replay) if is_paused(replay) else replay, seen, now)
+        step = decide_step(as_paused(replay) if is_paused(replay) else replay, seen, now)
         children = decide_replay_children(replay, seen, step, self._settings)
-        if restraint is not None and restraint.holds:
-            children = only_ended(children, step, restraint)
+        if restraint is not None and restraint.blocks_writes:
+            children = only_removals(children, step, restraint)
         return Plan(restraint, step, children)
 
     async def _apply(
         self, replay: OutboxReplay, children: ReplayChildren, seen: ReplaySeen
     ) -> ReplaySeen:
-        """With what was refused."""
+        """Returns what is seen afterwards, with the children that were refused."""
         if children.attempt is not None or adopts(seen, children.wanted):
-            # An attempt of a dead owner would replay until somebody removes it.
+            # An attempt of a deleted owner would replay until it is removed.
             await self._gatherer.confirm(replay)
         seen = await self._writer.apply(replay, children.wanted, seen)
         kept = await self._writer.remove(replay, children.unwanted, seen)
@@ -118,7 +118,7 @@ class ReplayReconciler(KindReconciler[ReplayMemory]):
         seen: ReplaySeen,
         memory: ReplayMemory,
         now: datetime,
-    ) -> Looked:
+    ) -> Reconciled:
         status = decide_replay_status(replay, plan.step, seen.refusals, now, plan.restraint)
         notices = [
             *decide_replay_notices(replay.status, status),
@@ -126,15 +126,17 @@ class ReplayReconciler(KindReconciler[ReplayMemory]):
             *self._restrainer.notices(replay),
         ]
         fresh, memory.announced = damped(notices, memory.announced, now)
-        fresh = [*self._ignoring.notices(replay), *fresh]
+        fresh = [*self._unknown_fields.notices(replay), *fresh]
         await self._report(replay, body, status, fresh, now)
-        look = self._settings.look.total_seconds()
-        again = seconds_to_next_look(replay, seen, plan.step, plan.children, status, look, now)
-        return Looked(again, status.conditions)
+        interval = self._settings.look.total_seconds()
+        again = seconds_to_next_reconcile(
+            replay, seen, plan.step, plan.children, status, interval, now
+        )
+        return Reconciled(again, status.conditions)
 
     async def _finished(self, replay: OutboxReplay, body: Body, now: datetime) -> float | None:
         if is_paused(replay):
-            return None  # it is looked at when the annotation goes
+            return None  # removing the annotation triggers the next reconcile
         seen = self._gatherer.at_rest(replay)
         children = decide_replay_children(replay, seen, Finished(), self._settings)
         await self._writer.remove(replay, children.unwanted, seen)
@@ -152,15 +154,15 @@ class ReplayReconciler(KindReconciler[ReplayMemory]):
 
     async def _refuse(
         self, body: Body, error: ValidationError, memory: ReplayMemory, now: datetime
-    ) -> Looked:
-        """A spec that the schema let through and we cannot use."""
+    ) -> Reconciled:
+        """For a spec that the schema accepts but we cannot use."""
         resource = without_spec(body)
         before = ReplayStatus.model_validate(body.get("status") or {})
         if before.phase in FINISHED:
-            return Looked(conditions=before.conditions)
+            return Reconciled(conditions=before.conditions)
         generation = resource.metadata.generation
         status = decide_invalid_replay(before, generation, why_invalid(error), now)
         notices = decide_replay_notices(before, status)
         fresh, memory.announced = damped(notices, memory.announced, now)
         await self._report(resource, body, status, fresh, now)
-        return Looked(conditions=status.conditions)
+        return Reconciled(conditions=status.conditions)

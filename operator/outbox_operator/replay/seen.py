@@ -1,7 +1,7 @@
 """
-Seen of a replay: its relay, its attempts, and their pods, as plain values.
+What was seen of a replay: its relay, its attempts, and their pods, as plain values.
 
-`gather` fills it, `decide` judges by it. What is common to all kinds is in `shared.seen`.
+`gather` fills it, `decide` judges by it. What all kinds have is in `shared.seen`.
 """
 
 from collections.abc import Sequence
@@ -21,10 +21,10 @@ class Ended:
     """How a driver ended."""
 
     exit_code: int | None
-    """None: it never ran, or nobody knows."""
+    """None: it never ran, or the exit code is not known."""
     cause: str
-    """Kubernetes' own reason: Completed, Error, OOMKilled, Evicted."""
-    words: ReplayReport | None = None
+    """The reason that Kubernetes gives: Completed, Error, OOMKilled, Evicted."""
+    report: ReplayReport | None = None
     """Its termination message."""
 
 
@@ -39,14 +39,14 @@ class Driver:
     report: ReplayReport | None = None
     """Its answer on /status."""
     silent: timedelta = timedelta()
-    """For how long it has not answered there."""
-    leaves_at: datetime | None = None
-    """It is being deleted, and is killed then at the latest."""
+    """How long it has not answered there."""
+    kill_deadline: datetime | None = None
+    """It is being deleted, and is killed at this time at the latest."""
 
     @classmethod
     def of(cls, body: Body, report: ReplayReport | None, silent: timedelta = timedelta()) -> Self:
         metadata, status = body["metadata"], body.get("status") or {}
-        leaves_at = metadata.get("deletionTimestamp")
+        kill_deadline = metadata.get("deletionTimestamp")
         container = next(
             (c for c in status.get("containerStatuses") or () if c["name"] == DRIVER_CONTAINER),
             None,
@@ -58,16 +58,16 @@ class Driver:
             ended=_ended(status, container),
             report=report,
             silent=silent,
-            leaves_at=datetime.fromisoformat(leaves_at) if leaves_at else None,
+            kill_deadline=datetime.fromisoformat(kill_deadline) if kill_deadline else None,
         )
 
 
 def _ended(status: Body, container: Body | None) -> Ended | None:
     state = ((container or {}).get("state") or {}).get("terminated")
     if state:
-        words = ReplayReport.read(state.get("message") or "")
-        return Ended(state.get("exitCode"), state.get("reason", ""), words)
-    if status.get("phase") in ENDED:  # evicted before it ran, a node that is gone
+        report = ReplayReport.read(state.get("message") or "")
+        return Ended(state.get("exitCode"), state.get("reason", ""), report)
+    if status.get("phase") in ENDED:  # it was evicted before it ran, or its node is gone
         return Ended(None, status.get("reason", ""), None)
     return None
 
@@ -76,11 +76,11 @@ def _ended(status: Body, container: Body | None) -> Ended | None:
 class ReplaySeen(Surroundings):
     relay: TargetRelay | None = None
     relay_invalid: bool = False
-    """It is there, and cannot be understood."""
+    """The relay exists, but its spec is invalid."""
     drivers: Sequence[Driver] = ()
-    """Of all attempts whose pods are still there."""
+    """The drivers of all attempts whose pods still exist."""
     executors: Sequence[Pod] = ()
-    """Those that have not ended."""
+    """The executors that have not ended."""
     spark_operator: bool = False
     """The cluster knows SparkApplications."""
 

@@ -1,8 +1,8 @@
 """
 The status of a replay: phase, six conditions and the figures.
 
-Judged from the step that was decided, and from the status before it: figures stay until a driver
-reports others, and what is finished is never written again.
+Judged from the step that was decided, and from the last status: figures stay until a driver reports
+new ones, and a finished status is never changed again.
 """
 
 from collections.abc import Sequence
@@ -42,12 +42,12 @@ NEEDS_NO_PERSON = frozenset(
         Reason.RECONCILE_PAUSED,
     }
 )
-"""What often ends without a person: the relay was made together with the replay, and has to start;
-an autoscaler adds a node. And what somebody asked for."""
+"""Problems that often end without a person: the relay was created together with the replay, and has
+to start; an autoscaler adds a node. And a pause, which somebody requested."""
 STAGES: dict[str, Phase] = {"Starting": "Planning", "Planning": "Planning", "Running": "Running"}
-"""Of the driver, as phases."""
+"""By the driver's stage: the replay's phase."""
 ETA_TOLERANCE = timedelta(seconds=10)
-"""The end is reported this exactly; otherwise every look would write another one."""
+"""A smaller change of the estimate is not reported; otherwise every reconcile would write one."""
 
 Fields = dict[str, Any]
 
@@ -64,7 +64,7 @@ def decide_replay_status(
     if isinstance(step, Finished):
         return before
     if refused := _refused(replay, refusals):
-        step = _despite(step, refused)
+        step = _with_refusal(step, refused)
     if restraint is not None:
         step = _restrained(step, restraint)
     fields, why = _fields(replay, step, now)
@@ -86,23 +86,23 @@ def _refused(replay: OutboxReplay, refusals: Sequence[Refusal]) -> Finding | Non
     return a_name_is_taken(replay, around) or a_child_is_refused(replay, around)
 
 
-def _despite(step: Step, refused: Finding) -> Step:
-    """What becomes of a step that the API server did not let us take in full."""
+def _with_refusal(step: Step, refused: Finding) -> Step:
+    """What becomes of a step if the API server refused a part of it."""
     match step:
         case Start():
             return Block(refused)
-        case Follow(attempt):  # it runs, and goes on
+        case Follow(attempt):  # it keeps running
             return Follow(replace(attempt, finding=refused))
     return step
 
 
 def _restrained(step: Step, restraint: Restraint) -> Step:
-    """What becomes of a step that the operator does not take, or only shows."""
+    """What becomes of a step that the operator is not to take, or only shows."""
     shown = Finding(restraint.reason, restraint.message)
     match step:
-        case Start() | Block() if restraint.holds:
+        case Start() | Block() if restraint.blocks_writes:
             return Block(shown)
-        case Wait(_, until) if restraint.holds:
+        case Wait(_, until) if restraint.blocks_writes:
             return Wait(shown, until)
         case Follow(attempt):
             return Follow(replace(attempt, finding=shown))
@@ -113,12 +113,12 @@ def _restrained(step: Step, restraint: Restraint) -> Step:
 
 
 def _fields(replay: OutboxReplay, step: Step, now: datetime) -> tuple[Fields, Finding]:
-    """And why it stands so."""
+    """The fields that the step changes, and why."""
     before = replay.status
     idle: Fields = {"rate": None, "eta": None}
     match step:
         case Block(finding) | Wait(finding):
-            # Without a time the attempt before would be judged a second time.
+            # Without a time the previous attempt would be judged a second time.
             at = (before.next_attempt_time or now) if before.attempts else None
             return {"phase": "Pending", "next_attempt_time": at, **idle}, finding
         case Start(attempt, engine):
@@ -132,19 +132,20 @@ def _fields(replay: OutboxReplay, step: Step, now: datetime) -> tuple[Fields, Fi
                 "next_attempt_time": None,
                 **idle,
             }
-            return started, Finding(Reason.PENDING, f"{engine} {name} was made")
+            return started, Finding(Reason.PENDING, f"{engine} {name} was created")
         case Follow(Going(None, finding, silent=True)):
             text = (
-                f"the driver runs, and the figures are not known: {CAUSE}. Its end is seen anyway"
+                f"the driver runs, but its figures are not known: {CAUSE}. Its end will be seen "
+                "anyway"
             )
             return {"phase": "Running", **idle}, finding or Finding(Reason.NO_REPORT, text)
         case Follow(Going(report, finding)):
             if report is not None:
                 phase, text = STAGES.get(report.stage, "Running"), report.message
             elif before.phase is not None and before.phase in STAGES.values():
-                phase, text = before.phase, before.message or ""  # it is silent for a moment
+                phase, text = before.phase, before.message or ""  # silent only for a moment
             else:
-                phase, text = "Planning", f"the driver of {before.application} starts"
+                phase, text = "Planning", f"the driver of {before.application} is starting"
             shown = _figures(before, report, now) | {"phase": phase}
             return shown, finding or Finding(phase, text)
         case Follow(starting):
@@ -154,14 +155,14 @@ def _fields(replay: OutboxReplay, step: Step, now: datetime) -> tuple[Fields, Fi
         case TryAgain(over, failures, at):
             what = "was stopped" if over.verdict == "Stopped" else "failed"
             text = (
-                f"attempt {before.attempts} {what}: {over.finding.message}; the next one begins "
-                f"at {at:%H:%M:%S} UTC and goes on from there"
+                f"attempt {before.attempts} {what}: {over.finding.message}; the next one starts "
+                f"at {at:%H:%M:%S} UTC and continues from there"
             )
             shown = _figures(before, over.report, now) | idle
             shown |= {"phase": "Pending", "failures": failures or None, "next_attempt_time": at}
             return shown, Finding(over.finding.reason, text)
         case Suspend(report):
-            text = "stopped; what is done stays done. To go on set spec.suspend to false"
+            text = "stopped; what is done stays done. To continue, set spec.suspend to false"
             shown = _figures(before, report, now) | idle
             shown |= {"phase": "Suspended", "next_attempt_time": None}
             return shown, Finding(Reason.SUSPENDED, text)
@@ -169,12 +170,12 @@ def _fields(replay: OutboxReplay, step: Step, now: datetime) -> tuple[Fields, Fi
             shown = _figures(before, over.report, now) | idle
             if phase == "Succeeded" and not replay.spec.dry_run:
                 shown |= {"percent": 100, "progress": "100%"}
-                if over.report is None:  # all is done, and those from midway would be wrong
+                if over.report is None:  # the last known counts are from midway, and so wrong
                     shown |= {"replayed": None, "skipped": None, "skipped_because": {}}
             shown |= {"phase": phase, "completion_time": now, "next_attempt_time": None}
             return shown | {"failures": failures or None}, finding
         case Cancel(report):
-            text = "deleted before it was done; what was replayed stays so"
+            text = "deleted before it was done; what was replayed stays replayed"
             shown = _figures(before, report, now) | idle
             shown |= {"phase": "Cancelled", "completion_time": now, "next_attempt_time": None}
             return shown, Finding(Reason.CANCELLED, text)
@@ -183,7 +184,7 @@ def _fields(replay: OutboxReplay, step: Step, now: datetime) -> tuple[Fields, Fi
 
 
 def _figures(before: ReplayStatus, report: ReplayReport | None, now: datetime) -> Fields:
-    """Until a driver knows its plan, those that are known count."""
+    """Empty, so that the known figures stay, until the driver knows its plan."""
     if report is None or report.matched is None:
         return {}
     done = report.replayed + report.skipped
@@ -196,7 +197,7 @@ def _figures(before: ReplayStatus, report: ReplayReport | None, now: datetime) -
         "percent": percent,
         "progress": f"{percent}%",
         "rate": rounded(report.rate),
-        "eta": _nearly(before.eta, now, report.seconds_left),
+        "eta": _stable_eta(before.eta, now, report.seconds_left),
     }
     if report.preview is not None:  # nothing is replayed: there is no progress to show
         made |= {"preview": report.preview, "percent": None, "progress": None}
@@ -204,8 +205,8 @@ def _figures(before: ReplayStatus, report: ReplayReport | None, now: datetime) -
     return made
 
 
-def _nearly(before: datetime | None, now: datetime, seconds: float | None) -> datetime | None:
-    """When it ends, which stays as it was reported as long as that is about right."""
+def _stable_eta(before: datetime | None, now: datetime, seconds: float | None) -> datetime | None:
+    """The estimated end. The reported one stays as long as it is about right."""
     if seconds is None:
         return None
     eta = (now + timedelta(seconds=seconds)).replace(microsecond=0)
@@ -231,12 +232,12 @@ def _conditions(replay: OutboxReplay, step: Step, why: Finding) -> list[Judged]:
         ),
         (ReplayCondition.COMPLETE, "True" if succeeded else "False", *because),
         (ReplayCondition.FAILED, *(("True", *because) if failed else no_failure)),
-        *_way(is_stuck(step), is_under_way(step), why),
+        *_reconciling_and_stalled(is_stuck(step), is_under_way(step), why),
     ]
 
 
 def is_stuck(step: Step) -> bool:
-    """It ends, or waits, for something that only a person can do."""
+    """It failed, or waits for something that only a person can do."""
     match step:
         case Block(finding) | Follow(Starting(finding)):
             return finding is not None and finding.reason not in NEEDS_NO_PERSON
@@ -246,12 +247,12 @@ def is_stuck(step: Step) -> bool:
 
 
 def is_under_way(step: Step) -> bool:
-    """It will end without anybody's doing, as far as can be seen."""
+    """It will end without a person, as far as can be seen."""
     return not is_stuck(step) and isinstance(step, Block | Wait | Start | Follow | TryAgain)
 
 
-def _way(stuck: bool, under_way: bool, why: Finding) -> tuple[Judged, Judged]:
-    """Reconciling and Stalled, never both."""
+def _reconciling_and_stalled(stuck: bool, under_way: bool, why: Finding) -> tuple[Judged, Judged]:
+    """Reconciling and Stalled, never both True."""
     because = (why.reason, why.message)
     nothing = ("False", Reason.AS_EXPECTED, "")
     return (
@@ -264,9 +265,9 @@ def _accepted(replay: OutboxReplay, step: Step, why: Finding) -> tuple[str, str,
     if isinstance(step, Block):
         return "False", why.reason, why.message
     before = next((c for c in replay.status.conditions if c.type == ReplayCondition.ACCEPTED), None)
-    if isinstance(step, Suspend | Cancel):  # nobody has looked
+    if isinstance(step, Suspend | Cancel):  # the request was not checked now
         if before is None:
-            return "Unknown", Reason.PENDING, "judged when it is to begin"
+            return "Unknown", Reason.PENDING, "checked when the replay is to start"
         return before.status, before.reason, before.message
     return "True", Reason.AS_EXPECTED, f"relay {replay.spec.relay_ref.name} can take events back"
 
@@ -274,7 +275,7 @@ def _accepted(replay: OutboxReplay, step: Step, why: Finding) -> tuple[str, str,
 def decide_invalid_replay(
     before: ReplayStatus, generation: int, why: str, now: datetime
 ) -> ReplayStatus:
-    """Of a spec that the schema let through and we cannot use. It cannot be corrected, either."""
+    """For a spec that the schema accepts but we cannot use. It cannot be corrected either."""
     message = f"{why}. Correct it in another OutboxReplay"
     refused: list[Judged] = [
         (ReplayCondition.ACCEPTED, "False", Reason.SPEC_INVALID, message),

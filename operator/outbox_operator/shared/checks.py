@@ -1,8 +1,8 @@
 """
-Checks that are the same for every kind: each returns a Finding or None.
+Checks that every kind shares: each returns a Finding or None.
 
-Each kind asks them in its own order, beside checks of its own. A message says what is wrong and
-what to do; it is read by somebody who was just woken up.
+Each kind runs them in its own order, together with checks of its own. A message states what is
+wrong and what to do: its reader may have just been woken up.
 """
 
 from dataclasses import dataclass
@@ -35,8 +35,8 @@ def a_name_is_taken(resource: Resource, seen: Surroundings) -> Finding | None:
         if refusal.taken:
             return Finding(
                 Reason.NAME_TAKEN,
-                f"there is a {refusal.kind} {refusal.name} already, and {refusal.message}: it is "
-                f"left alone. Delete or rename it, or give this {resource.kind} another name",
+                f"{refusal.kind} {refusal.name} already exists, and {refusal.message}: it is left "
+                f"alone. Delete or rename it, or give this {resource.kind} another name",
             )
     return None
 
@@ -57,7 +57,7 @@ def a_child_is_refused(resource: Resource, seen: Surroundings) -> Finding | None
         return Finding(
             Reason.PODS_NOT_CREATED,
             f"the API server refuses the {refusal.kind} {refusal.name}: {refusal.message}. "
-            "Correct what it names, in the spec or in the cluster; it is tried again",
+            "Correct what it names, in the spec or in the cluster; the operator tries again",
         )
     return None
 
@@ -67,8 +67,9 @@ def an_image_is_not_pulled(resource: Resource, seen: SeenWithPods) -> Finding | 
         if waiting.reason in NOT_PULLED:
             return Finding(
                 Reason.IMAGE_NOT_PULLED,
-                f"pod {pod.name} cannot have its image ({waiting.message or waiting.reason}): "
-                "check spec.pod.image and spec.pod.imagePullSecrets",
+                f"the image of pod {pod.name} cannot be pulled "
+                f"({waiting.message or waiting.reason}): check spec.pod.image and "
+                "spec.pod.imagePullSecrets",
             )
     return None
 
@@ -77,11 +78,11 @@ def a_secret_is_malformed(resource: Resource, seen: SeenWithPods) -> Finding | N
     found = [f'secret "{s.name}" not found' for s in seen.secrets if s.version is not None]
     for pod, waiting in _waiting(seen):
         if waiting.message in found:
-            continue  # it was just made, and the kubelet has not looked again
+            continue  # it was just created, and the kubelet has not checked again
         if waiting.reason == "CreateContainerConfigError":
             return Finding(
                 Reason.SECRET_MALFORMED,
-                f"pod {pod.name} cannot be set up: {waiting.message}. Put that key into the "
+                f"pod {pod.name} cannot be set up: {waiting.message}. Add that key to the "
                 "Secret, or correct the reference",
             )
     return None
@@ -92,7 +93,7 @@ def a_pod_finds_no_node(resource: Resource, seen: SeenWithPods) -> Finding | Non
         if pod.unschedulable is not None:
             return Finding(
                 Reason.PODS_NOT_SCHEDULED,
-                f"no node takes pod {pod.name}: {pod.unschedulable}",
+                f"no node accepts pod {pod.name}: {pod.unschedulable}",
             )
     return None
 

@@ -1,9 +1,9 @@
 """
-Conditions: which exist, and when one has changed. Their reasons are in `reasons`.
+Conditions: which ones exist, and when one has changed. Their reasons are in `reasons`.
 
-Only the operator writes them. Each kind's `status` judges; here is only the vocabulary. People and
-scripts rely on types and reasons (`kubectl wait --for=condition=Ready`): they are added, never
-renamed.
+Only the operator writes them. Each kind's `status` judges; this module is only the vocabulary.
+People and scripts rely on types and reasons (`kubectl wait --for=condition=Ready`): they are added,
+never renamed.
 """
 
 import re
@@ -24,19 +24,20 @@ class RelayCondition(StrEnum):
     """Of an OutboxRelay."""
 
     READY = "Ready"
-    """The requested pods run, and reach both database and broker. Also True while paused, if the
+    """At least one pod runs and reaches both database and broker. Also True while paused, if the
     pod that watches is ready."""
     PROGRESSING = "Progressing"
     """A change is being carried out: a rollout, a scaling, a migration."""
     DEGRADED = "Degraded"
     """Something needs a person; the message names the cure."""
     BACKLOG_HEALTHY = "BacklogHealthy"
-    """Events leave about as fast as they come, and none is dead. Unknown while no pod reports."""
+    """Events leave about as fast as they arrive, and none is dead. Unknown while no pod
+    reports."""
     PAUSED = "Paused"
     """Nothing is claimed, because the resource is paused."""
     RECONCILING = "Reconciling"
-    """The last change has not reached every pod, and is on its way. This condition and the next are
-    for tools that read any resource this way, such as Flux and Helm (kstatus)."""
+    """The last change has not reached every pod yet, and is being carried out. This condition and
+    the next are for tools that read any resource this way, such as Flux and Helm (kstatus)."""
     STALLED = "Stalled"
     """The last change cannot be carried out until a person does something."""
 
@@ -45,26 +46,26 @@ class ReplayCondition(StrEnum):
     """Of an OutboxReplay."""
 
     COMPLETE = "Complete"
-    """Done: everything that was to be replayed has been. A dry run completes, too."""
+    """Done: everything that the request selects was replayed. A dry run completes too."""
     FAILED = "Failed"
     """Given up, for the reason in the message; what was requeued stays requeued."""
     SUSPENDED = "Suspended"
-    """Stopped by `suspend`; continues where it was."""
+    """Stopped by `suspend`; continues where it stopped."""
     ACCEPTED = "Accepted"
-    """The request makes sense: the relay exists, and there is an engine to run it."""
+    """The request is valid: the relay exists, and there is an engine to run it."""
     RECONCILING = "Reconciling"
     """It waits, or is at work. For the same tools as a relay's."""
     STALLED = "Stalled"
-    """It failed, or cannot begin until a person does something."""
+    """It failed, or cannot start until a person does something."""
 
 
 REASON_PATTERN = re.compile(r"[A-Za-z]([A-Za-z0-9_,:]{0,1022}[A-Za-z0-9_])?")
-"""As Kubernetes requires it. A pod may report anything, and a reason that Kubernetes refuses would
-stop all status of its resource."""
+"""What Kubernetes accepts. A pod may report anything, and a reason that Kubernetes refuses would
+block every update of its resource's status."""
 
 
 class Condition(Status):
-    """A condition, as everywhere in Kubernetes."""
+    """A Kubernetes condition."""
 
     type: Annotated[str, Field(min_length=1, max_length=316)]
     """Which condition this is."""
@@ -89,7 +90,7 @@ Judged = tuple[str, str, str, str]
 def as_conditions(
     judged: Iterable[Judged], before: Iterable[Condition], generation: int, now: datetime
 ) -> tuple[Condition, ...]:
-    """The conditions of a resource in this generation, which had those `before`."""
+    """The conditions of a resource at this generation; `before` are those it had until now."""
     made = [
         Condition.model_validate(
             {
@@ -107,7 +108,7 @@ def as_conditions(
 
 
 def carried_over(before: Iterable[Condition], after: Iterable[Condition]) -> tuple[Condition, ...]:
-    """`after`; a condition whose status did not change keeps its time."""
+    """`after`, except that a condition whose status did not change keeps its time."""
     since: dict[tuple[str, str], datetime] = {
         (c.type, c.status): c.last_transition_time for c in before
     }

@@ -1,6 +1,6 @@
-"""Figures as people read them."""
+"""Figures rounded for people."""
 
 
 def rounded(value: float) -> float:
-    """Two digits."""
+    """To two significant digits."""
     return float(f"{value:.2g}")

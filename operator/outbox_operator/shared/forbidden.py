@@ -1,9 +1,9 @@
 """
-What the installation of the operator forbids in resources: fields of a spec that make pods more
-than they would be, by their names in the chart's `policy.*.forbid`.
+What the operator's installation forbids in resources: fields of a spec that give pods more than
+their defaults, by their names in the chart's `policy.*.forbid`.
 
-Nothing new is made for a resource that sets one; what runs goes on. The chart can have the API
-server refuse the same (`policy.admission`).
+For a resource that sets one, nothing new is created; what runs keeps running. The chart can make
+the API server refuse the same (`policy.admission`).
 """
 
 from collections.abc import Iterable, Mapping
@@ -23,12 +23,12 @@ FIELDS: dict[str, tuple[str, ...]] = {
     "sparkConf": ("sparkConf",),
     "podSettings": ("pod",),
 }
-"""By name, which fields of `spec` it is about."""
+"""By name in the policy: the fields of `spec` that it covers."""
 
 
 def forbidden_fields(spec: Mapping[str, Any], names: Iterable[str]) -> list[str]:
-    """Those that differ from their default, as people write them. An empty security context does:
-    it means none."""
+    """Forbidden fields that differ from their default, as people write them. An empty security
+    context differs: it means none."""
     wanted = [path for name in names for path in FIELDS[name]]
     found = {path for path in wanted if _at(spec, path) is not None}
     if "pod" in found:
@@ -57,7 +57,7 @@ def what_is_forbidden(resource: Managed, operator: OperatorSettings) -> Restrain
         RelayCondition.DEGRADED,
         "True",
         Reason.FORBIDDEN,
-        f"{' and '.join(found)} may not be set here: {cure}, or ask whoever installed the operator "
-        f"to allow it (the chart's policy.{kind.policy}.forbid). What runs goes on; nothing new "
-        "is made",
+        f"{' and '.join(found)} may not be set here: {cure}, or ask the person who installed the "
+        f"operator to allow it (the chart's policy.{kind.policy}.forbid). What runs keeps running; "
+        "nothing new is created",
     )

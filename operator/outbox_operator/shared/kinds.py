@@ -1,5 +1,5 @@
 """
-The custom resources: the words of each kind, and what shared code may rely on in any of them.
+The custom resources: the names of each kind, and what shared code may rely on in all of them.
 
 A new kind is an entry here and a folder of its own; nothing else in `shared` names a kind.
 """
@@ -17,16 +17,16 @@ class CustomKind:
     name: str
     plural: str
     short: str
-    """As kubectl takes it."""
+    """kubectl's short name."""
     app: str
-    """The label app.kubernetes.io/name of its children: the selectors of a relay find no pod of a
-    replay that has the same name."""
+    """The label app.kubernetes.io/name of its children, so that a relay's selectors find no pod of
+    a replay with the same name."""
     role: str
-    """Of the children that all its pods share, such as the ServiceAccount."""
+    """The role of the children that all its pods share, such as the ServiceAccount."""
     policy: str
-    """In the chart: `policy.<policy>.forbid`."""
+    """Its name in the chart's values: `policy.<policy>.forbid`."""
     editable: bool
-    """Whether a person can change the spec of one that exists."""
+    """Whether a person can change the spec of an existing resource."""
 
 
 RELAY = CustomKind(
@@ -65,7 +65,7 @@ class ManagedStatus(Protocol):
 
 
 class Managed(Protocol):
-    """A resource of any kind, whose spec could be read."""
+    """A resource of any kind whose spec is valid."""
 
     @property
     def kind(self) -> str: ...

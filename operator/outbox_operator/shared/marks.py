@@ -1,8 +1,8 @@
 """
-Marks: the annotations by which children are known again, whatever became of their owner references.
+Marks: the annotations that identify children even if their owner references are lost.
 
-Written by `kube.writer` on each child, and never on its pods: a mark that changes must not make
-new ones. Read by `decide` and `kube.owned`.
+`kube.writer` writes them on each child, and never on its pods: a mark that changes must not cause
+new pods. Read by `decide` and `kube.owned`.
 """
 
 import hashlib
@@ -13,15 +13,16 @@ from outbox_operator.shared.names import MANAGED_BY, OWNER, Manifest, selector
 from outbox_operator.shared.objects import Body, Resource
 
 APPLIED = "outbox.dev/applied"
-"""A digest of what we wanted. By it a field that we want no more is noticed, which otherwise looks
-like one that somebody added."""
+"""A digest of what we applied. It reveals a field that we no longer want, which would otherwise
+look like one that somebody else added."""
 OPERATOR = "outbox.dev/operator"
-"""The identity of the operator that wrote it last. By it two operators notice each other."""
+"""The identity of the operator that wrote the child last. It lets two operators notice each
+other."""
 
 ONE_TIME = frozenset({"Job", "SparkApplication"})
-"""Kinds that do something once. One that lost its owner is never adopted: a Job that made the
-database forget a relay, or an attempt at a replay, did so for a resource that is gone. Taken for
-this one's it would show that the work is done."""
+"""Kinds that do something once. An orphan of these kinds is never adopted: a Job that retired a
+relay, or an attempt at a replay, worked for a resource that is gone. If adopted, it would make the
+work look done for the new resource."""
 
 
 def digest(child: Body) -> str:
@@ -29,7 +30,7 @@ def digest(child: Body) -> str:
 
 
 def stamped(child: Body, identity: str) -> Manifest:
-    """With the digest of itself, and the identity of who writes it."""
+    """The child with its own digest and the identity of the operator that writes it."""
     return annotated(child, {APPLIED: digest(child), OPERATOR: identity})
 
 
@@ -45,13 +46,13 @@ def annotation(body: Body, name: str) -> str | None:
 
 
 def is_orphan(body: Body) -> bool:
-    """It belongs to nobody, and nobody is about to remove it."""
+    """It has no owner, and is not being deleted."""
     metadata = body["metadata"]
     return not metadata.get("ownerReferences") and "deletionTimestamp" not in metadata
 
 
-def bears_our_marks(body: Body, resource: Resource) -> bool:
-    """It was made for a resource of this kind and name, whichever role it has."""
+def has_our_marks(body: Body, resource: Resource) -> bool:
+    """It was created for a resource of this kind and name, in any role."""
     labels = body["metadata"].get("labels") or {}
     role = labels.get("app.kubernetes.io/component", "")
     ours = {**selector(resource, role), **MANAGED_BY}
@@ -63,18 +64,18 @@ def bears_our_marks(body: Body, resource: Resource) -> bool:
 
 
 def is_adoptable(body: Body, resource: Resource) -> bool:
-    """After `--cascade=orphan`, or a restore that left out owner references. Not for a resource
-    that is being deleted: then the garbage collector is what made it nobody's."""
+    """An orphan after `--cascade=orphan`, or after a restore that left out owner references. Not
+    for a resource that is being deleted: then the garbage collector removed the owner."""
     return (
         body.get("kind") not in ONE_TIME
         and resource.metadata.deletion_timestamp is None
         and is_orphan(body)
-        and bears_our_marks(body, resource)
+        and has_our_marks(body, resource)
     )
 
 
 def why_not_adoptable(child: Body, live: Body) -> str | None:
-    """Why an orphan cannot become that child; None: it can."""
+    """Why an orphan cannot become this child; None: it can."""
     role = "app.kubernetes.io/component"
     if live["metadata"]["labels"][role] != child["metadata"]["labels"].get(role):
         return "its labels are those of another child"
@@ -84,12 +85,12 @@ def why_not_adoptable(child: Body, live: Body) -> str | None:
     if selects == child["spec"]["selector"]:
         return None
     return (
-        "it is nobody's, but cannot be adopted: its selector, which nobody can change, is "
+        "it has no owner, but cannot be adopted: its selector cannot be changed, and is "
         f"{json.dumps(selects, sort_keys=True)}"
     )
 
 
 def is_owned(body: Body, resource: Resource) -> bool:
-    """By this very resource, not by one that had its name before."""
+    """By this resource itself, not by an earlier one of the same name."""
     owners = body["metadata"].get("ownerReferences") or ()
     return any(owner.get("uid") == resource.metadata.uid for owner in owners)

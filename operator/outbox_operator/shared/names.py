@@ -1,8 +1,8 @@
 """
 Names, labels and owners of children: the same for all of them.
 
-Whatever a resource is called, its children's names are valid for their kind, and differ from those
-of another resource.
+For any name of a resource, its children's names are valid for their kind, and differ from those of
+every other resource.
 """
 
 import hashlib
@@ -21,19 +21,19 @@ class Named(Protocol):
 
 
 LONGEST_NAME = 44
-"""A CronJob's name has at most 52 characters, because its Jobs add 11; with our longest suffix.
-The others would bear 63, but one name for all is easier to remember."""
+"""Characters. A CronJob's name has at most 52, because its Jobs add 11; the rest is for our longest
+suffix. Other kinds allow 63, but one name for all is easier to remember."""
 LONGEST_LABEL = 63
 
 OWNER = "outbox.dev/resource"
-"""An annotation: the resource's name in full, which a label could be too short for."""
+"""An annotation: the resource's full name, which may be too long for a label."""
 MANAGED_BY = {"app.kubernetes.io/managed-by": "outbox-operator"}
-"""By this label the operator watches its children, and nothing else in the cluster."""
+"""The label by which the operator watches its children, and nothing else in the cluster."""
 
 
 def fitting(name: str, longest: int) -> str:
-    """The name itself where a service could be called so, otherwise one that is made of it; two
-    names never make the same."""
+    """The name itself if it is valid for a Service, otherwise one derived from it. Two different
+    names never give the same result."""
     if len(name) <= longest and re.fullmatch(r"[a-z]([-a-z0-9]*[a-z0-9])?", name):
         return name
     digest = hashlib.sha256(name.encode()).hexdigest()[:8]
@@ -52,8 +52,8 @@ def labels(resource: Resource, role: str) -> dict[str, str]:
 
 
 def selector(resource: Resource, role: str) -> dict[str, str]:
-    """The labels that identify a child's pods; never changed, because a Deployment's selector
-    cannot be."""
+    """The labels that identify a child's pods. They never change, because a Deployment's selector
+    is immutable."""
     return {
         "app.kubernetes.io/name": CUSTOM_KINDS[resource.kind].app,
         "app.kubernetes.io/instance": fitting(resource.metadata.name, LONGEST_LABEL),

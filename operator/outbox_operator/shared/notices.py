@@ -1,8 +1,8 @@
 """
 Notices: what people are shown as an Event, and how often.
 
-The events of every kind return them, and the writer makes Events of them. A notice that comes back
-again and again is repeated once in a while.
+The `events` module of each kind returns them, and the writer turns them into Events. A notice that
+keeps recurring is repeated only once in a while.
 """
 
 from collections.abc import Mapping, Sequence
@@ -12,7 +12,7 @@ from datetime import datetime, timedelta
 from outbox_operator.shared.reasons import EventReason
 
 QUIET_TIME = timedelta(minutes=5)
-"""How long the same reason is not announced again."""
+"""How long a reason is not announced again."""
 
 
 @dataclass(frozen=True)
@@ -21,11 +21,11 @@ class Notice:
     message: str
     warning: bool = False
     always: bool = False
-    """Every time, however often it comes."""
+    """Announced every time, however often it recurs."""
 
 
 def unknown_fields_notice(paths: Sequence[str]) -> Notice | None:
-    """Of a resource that newer definitions than ours have let through."""
+    """For a resource that CRDs newer than this operator have accepted."""
     if not paths:
         return None
     message = f"ignored, because this operator does not know it: {', '.join(paths)}"
@@ -37,12 +37,12 @@ def unknown_fields_notice(paths: Sequence[str]) -> Notice | None:
 def damped(
     notices: list[Notice], announced: Mapping[str, datetime], now: datetime
 ) -> tuple[list[Notice], dict[str, datetime]]:
-    """Those that are not a repetition, and when each reason was announced last."""
+    """Notices that are no repetition, and when each reason was announced last."""
     recent = {reason: at for reason, at in announced.items() if now - at < QUIET_TIME}
     fresh = [n for n in notices if n.always or n.reason not in recent]
     return fresh, {**recent, **{n.reason: now for n in fresh}}
 
 
 def is_quiet(reason: str, announced: Mapping[str, datetime], now: datetime) -> bool:
-    """Whether it was announced so recently that it is not repeated."""
+    """Whether the reason was announced too recently to be repeated."""
     return reason in announced and now - announced[reason] < QUIET_TIME

@@ -1,8 +1,8 @@
 """
-What every custom resource of ours has: group and version, metadata, references to Secrets.
+What all our custom resources have: group and version, metadata, references to Secrets.
 
-The base of each kind's resource. A body from the API server enters the operator through `parse`
-and nowhere else.
+The base of each kind's resource. A body from the API server enters the operator only through
+`parse`.
 """
 
 import copy
@@ -25,29 +25,29 @@ REVISION = "outbox.dev/revision"
 Count = Annotated[int, Field(ge=0)]
 UNSEEN = -1
 Generation = Annotated[int, Field(ge=UNSEEN)]
-"""Of a resource, as an operator has seen it. The API server gives a new resource UNSEEN, because
+"""The generation that an operator has seen. The API server gives a new resource UNSEEN, because
 tools that wait for any kind of resource (kstatus) consider one without status done."""
 ObjectName = Annotated[
     str, Field(min_length=1, max_length=253, pattern=r"^[a-z0-9]([-a-z0-9.]*[a-z0-9])?$")
 ]
-"""As Kubernetes accepts it for most kinds of object."""
+"""A name that Kubernetes accepts for most kinds of object."""
 Quantity = (
     Annotated[int, Field(ge=0)]
     | Annotated[
         str, Field(max_length=32, pattern=r"^[0-9]+(\.[0-9]+)?(m|k|M|G|T|P|E|Ki|Mi|Gi|Ti|Pi|Ei)?$")
     ]
 )
-"""Of a resource of a pod: `500m`, `1`, `256Mi`."""
+"""An amount of cpu or memory: `500m`, `1`, `256Mi`."""
 Body = Mapping[str, Any]
 """An object as the API server returns it."""
 Key = tuple[str, str, str]
 """Kind, namespace and name of a custom resource."""
 PlainObject = Mapping[str, Any]
-"""One of Kubernetes' own types, whose content we do not check."""
+"""A type of Kubernetes itself, whose content we do not check."""
 
 
 class Metadata(Settings):
-    """The part of the metadata that we read; the API server takes care of the rest."""
+    """The part of the metadata that we read; the rest is the API server's."""
 
     model_config = ConfigDict(extra="ignore")
 
@@ -70,12 +70,12 @@ class Status(Settings):
     model_config = ConfigDict(extra="ignore")
 
     def written(self) -> dict[str, Any]:
-        """As it stands in the resource."""
+        """As the resource holds it."""
         return self.model_dump(mode="json", by_alias=True, exclude_none=True)
 
 
 class Resource(Settings):
-    """Base of the two kinds."""
+    """Base of all kinds."""
 
     api_version: str = API_VERSION
     kind: str
@@ -93,8 +93,8 @@ class Resource(Settings):
         other spelling of a field), so that both judge alike.
 
         Fields that this version does not know are ignored. The API server drops fields that its
-        definitions do not have, so these come from newer definitions: their defaults are in every
-        resource, and an older operator must keep working."""
+        CRDs do not have, so these come from newer CRDs: their defaults are in every resource, and
+        an older operator must keep working."""
         try:
             return cls._parse(body)
         except ValidationError as error:
@@ -116,7 +116,7 @@ class Resource(Settings):
 
 
 def without(body: Mapping[str, Any], paths: Sequence[tuple[int | str, ...]]) -> dict[str, Any]:
-    """A copy that lacks the fields at these paths."""
+    """A copy without the fields at these paths."""
     left = copy.deepcopy(dict(body))
     for *parents, name in paths:
         place: Any = left
@@ -136,7 +136,7 @@ class SecretKeyRef(Settings):
 
 
 def without_spec(body: Body) -> Resource:
-    """A resource whose spec cannot be used, or no longer counts."""
+    """A resource whose spec is unusable, or no longer relevant."""
     return Resource.model_validate(
         {k: body[k] for k in ("apiVersion", "kind", "metadata")}, by_alias=True
     )
@@ -148,5 +148,5 @@ def why_invalid(error: ValidationError) -> str:
 
 
 def without_defaults(settings: Settings) -> dict[str, Any]:
-    """As it is written into a file."""
+    """The settings as a file holds them."""
     return settings.model_dump(mode="json", by_alias=True, exclude_defaults=True)

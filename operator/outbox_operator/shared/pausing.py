@@ -2,7 +2,7 @@
 The annotation that pauses reconciliation of one resource: its children are left as they are.
 
 Not to be confused with `spec.paused`, which stops the relay's pods from publishing. A deletion is
-carried out all the same: a person who deletes a resource does not mean it to stay.
+still carried out: a person who deletes a resource does not want it to stay.
 """
 
 from outbox_operator.shared.conditions import Condition, RelayCondition
@@ -28,32 +28,32 @@ def what_pauses(resource: Managed) -> Restraint | None:
         RelayCondition.PROGRESSING,
         "False",
         Reason.RECONCILE_PAUSED,
-        f"by the annotation {RECONCILE}: {PAUSED} the operator changes nothing here, and only "
-        f"reports; what runs goes on. To resume: kubectl annotate {short} "
+        f"the annotation {RECONCILE}: {PAUSED} is set: the operator changes nothing here, and only "
+        f"reports; what runs keeps running. To resume: kubectl annotate {short} "
         f"-n {meta.namespace} {meta.name} {RECONCILE}-",
     )
 
 
-def says_paused(conditions: tuple[Condition, ...]) -> bool:
-    """A status, such as one that an operator before this one wrote."""
+def shows_paused(conditions: tuple[Condition, ...]) -> bool:
+    """Whether a status shows the pause; an earlier operator may have written it."""
     return any(c.reason == Reason.RECONCILE_PAUSED for c in conditions)
 
 
 def pause_notices(resource: Managed, was_paused: bool, unknown_before: str | None) -> list[Notice]:
-    """`unknown_before`: the value that people were already warned about."""
+    """`unknown_before`: the unknown value that was already announced."""
     paused = is_paused(resource)
     found: list[Notice] = []
     if paused and not was_paused:
-        text = f"nothing is changed as long as the annotation {RECONCILE} is there"
+        text = f"the operator changes nothing as long as the annotation {RECONCILE} is set"
         found.append(Notice(Reason.RECONCILE_PAUSED, text, always=True))
     if was_paused and not paused:
         found.append(
-            Notice(EventReason.RECONCILE_RESUMED, "children are kept as asked for", always=True)
+            Notice(EventReason.RECONCILE_RESUMED, "the operator makes changes again", always=True)
         )
     if (value := unknown_value(resource)) is not None and value != unknown_before:
         text = (
-            f"the annotation {RECONCILE} has the value {value!r}, which means nothing; the only "
-            f"one that does is {PAUSED!r}: reconciliation is not paused"
+            f"the annotation {RECONCILE} has the value {value!r}, which has no meaning: "
+            f"reconciliation is not paused. The only value with a meaning is {PAUSED!r}"
         )
         found.append(Notice(EventReason.ANNOTATION_UNKNOWN, text, warning=True, always=True))
     return found

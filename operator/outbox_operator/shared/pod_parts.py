@@ -1,8 +1,8 @@
 """
-Parts of pods that are the same in every pod of ours, whichever kind it belongs to.
+Parts that all our pods share, whichever kind they belong to.
 
-Called by the children of each kind. Fit for the pod-security level `restricted`, unless the
-resource asks for something else.
+Called by the `children` of each kind. They meet the pod-security level `restricted`, unless the
+resource requests something else.
 """
 
 from collections.abc import Mapping, Sequence
@@ -22,10 +22,11 @@ from outbox_operator.shared.store import (
 )
 
 PORT = Http().port
-"""Metrics, probes and status: relay.yaml does not set it, so it is the contract's default."""
+"""The port of metrics, probes and status. relay.yaml does not set it, so it is the contract's
+default."""
 
 IMAGE_USER_ID = 65532
-"""Of the images."""
+"""User and group in our images."""
 RESTRICTED: Manifest = {
     "allowPrivilegeEscalation": False,
     "readOnlyRootFilesystem": True,
@@ -41,8 +42,8 @@ FIXED_IDS: Manifest = {
     "fsGroup": IMAGE_USER_ID,
 }
 KEY_MODE = 0o440
-"""All that libpq allows of a key that root owns, as it does every file of a mounted Secret; the
-pod's fsGroup may read it."""
+"""The widest mode that libpq accepts for a key that root owns. Root owns every file of a mounted
+Secret; the pod's fsGroup may read it."""
 
 
 def from_pod(name: str, path: str) -> Manifest:
@@ -50,7 +51,7 @@ def from_pod(name: str, path: str) -> Manifest:
 
 
 def store_access(relay: HasStore) -> list[Manifest]:
-    """What a program needs in order to connect to the relay's store."""
+    """The variables that a program needs to connect to the relay's store."""
     ref = relay.spec.store.postgresql.dsn_secret_ref
     dsn = {
         "name": DSN_ENV,
@@ -60,12 +61,12 @@ def store_access(relay: HasStore) -> list[Manifest]:
 
 
 def environment(pod: PodSettings) -> list[Manifest]:
-    """What the resource adds."""
+    """The variables that the resource adds."""
     return [plain(variable) for variable in pod.env]
 
 
 def plain(part: Settings) -> Manifest:
-    """As it stands in a manifest."""
+    """As a manifest holds it."""
     return part.model_dump(mode="json", by_alias=True, exclude_none=True)
 
 
@@ -81,7 +82,7 @@ def container_security(pod: PodSettings) -> Manifest:
 
 
 def placement(pod: PodSettings) -> Manifest:
-    """Where pods may run, and with whose images."""
+    """Where pods may run, and how they pull images."""
     made: Manifest = {}
     if pod.image_pull_secrets:
         made["imagePullSecrets"] = [{"name": s.name} for s in pod.image_pull_secrets]

@@ -1,9 +1,9 @@
 """
 What people may set for pods: image, resources, placement, environment, volumes, security.
 
-Kubernetes' own types where they are small, so that a mistake is reported at once. Where they are
-large (the terms of an affinity, sources of volumes) they are passed on unchanged, and the API
-server checks the pod.
+Small types of Kubernetes are modelled here, so that a mistake is reported at once. Large ones (the
+terms of an affinity, sources of volumes) are passed on unchanged, and the API server checks the
+pod.
 """
 
 from collections.abc import Mapping
@@ -19,9 +19,9 @@ OUR_ENV = ("OUTBOX_DSN", "POD_NAME")
 OUR_VOLUMES = ("config", "secrets", "tmp")
 """Volumes that the operator adds itself."""
 OUR_FOLDERS = ("/etc", "/tmp", "/opt", "/opt/outbox", "/opt/spark", "/opt/java", "/usr")  # noqa: S108
-"""Where the programs and what they need are. A volume there would hide them; below these folders,
-except in `OUR_PLACE`, it hides nothing of ours."""
-OUR_PLACE = "/etc/outbox"
+"""Folders of our programs and what they need. A volume there would hide them; below these folders,
+except in `OUR_MOUNT_ROOT`, it hides nothing of ours."""
+OUR_MOUNT_ROOT = "/etc/outbox"
 """Where the operator mounts settings and secrets."""
 
 
@@ -100,7 +100,7 @@ class Affinity(Settings):
 
 
 class Volume(Settings):
-    """Other fields are Kubernetes' own, and are passed on unchanged."""
+    """Other fields belong to Kubernetes, and are passed on unchanged."""
 
     model_config = ConfigDict(extra="allow")
 
@@ -134,8 +134,8 @@ class VolumeMount(Settings):
     @model_validator(mode="after")
     def fits(self) -> "VolumeMount":
         path = self.mount_path
-        if path in (*OUR_FOLDERS, OUR_PLACE) or path.startswith(f"{OUR_PLACE}/"):
-            raise ValueError("mountPath would hide files of the operator's: choose another folder")
+        if path in (*OUR_FOLDERS, OUR_MOUNT_ROOT) or path.startswith(f"{OUR_MOUNT_ROOT}/"):
+            raise ValueError("mountPath would hide the operator's files: choose another folder")
         return self
 
 
@@ -144,7 +144,7 @@ class PullSecret(Settings):
     """A Secret with a registry's credentials, in the resource's own namespace."""
 
 
-UNKNOWN_VOLUME = "volumeMounts: each must name one of volumes; add that one, or correct the name"
+UNKNOWN_VOLUME = "volumeMounts: each must name one of volumes; add the volume, or correct the name"
 
 
 class PodSettings(Settings):
@@ -186,13 +186,13 @@ class PodSettings(Settings):
     Default: no privileges, no capabilities, a read-only root file system."""
 
     @model_validator(mode="after")
-    def none_is_there_twice(self) -> "PodSettings":
+    def names_are_unique(self) -> "PodSettings":
         variables = [variable.name for variable in self.env]
         secrets = [secret.name for secret in self.image_pull_secrets]
         if len(variables) > len(set(variables)):
-            raise ValueError("env: two have the same name, rename or remove one")
+            raise ValueError("env: two variables have the same name, rename or remove one")
         if len(secrets) > len(set(secrets)):
-            raise ValueError("imagePullSecrets: two have the same name, remove one")
+            raise ValueError("imagePullSecrets: two entries have the same name, remove one")
         return self
 
     @model_validator(mode="after")
@@ -200,9 +200,9 @@ class PodSettings(Settings):
         names = [volume.name for volume in self.volumes]
         paths = [mount.mount_path for mount in self.volume_mounts]
         if len(names) > len(set(names)):
-            raise ValueError("volumes: two have the same name, rename one")
+            raise ValueError("volumes: two volumes have the same name, rename one")
         if len(paths) > len(set(paths)):
-            raise ValueError("volumeMounts: two have the same mountPath, change one")
+            raise ValueError("volumeMounts: two mounts have the same mountPath, change one")
         if not {mount.name for mount in self.volume_mounts} <= set(names):
             raise ValueError(UNKNOWN_VOLUME)
         return self

@@ -1,8 +1,8 @@
 """
-Reasons: the one table of words that conditions and Events of our resources give.
+Reasons: the one table of reasons in conditions and Events of our resources.
 
-People and scripts rely on them: they are added, never renamed. Where a relay or a driver gives a
-reason itself, in its report or its termination message, that one is passed on: those are in
+People and scripts rely on them: they are added, never renamed. A reason that a relay or a driver
+reports itself, in its report or its termination message, is passed on: those are in
 `contract.reasons`. docs/troubleshooting.md explains every reason of a condition; a test compares.
 """
 
@@ -10,10 +10,10 @@ from enum import StrEnum
 
 
 class Reason(StrEnum):
-    """Why a condition is as it is. One word for one cause, whichever condition gives it; where a
-    relay itself gives one, in its report or its termination message, that one is passed on."""
+    """Why a condition has its status. One reason for one cause, in every condition that gives it.
+    A reason that a relay gives itself, in its report or its termination message, is passed on."""
 
-    # All is well, or on its way.
+    # All is well, or a change is being carried out.
     AS_EXPECTED = "AsExpected"
     ROLLING_OUT = "RollingOut"
     SCALING = "Scaling"
@@ -26,7 +26,7 @@ class Reason(StrEnum):
     ROLLOUT_WAITING = "RolloutWaiting"
     # The resource, or what it refers to.
     SPEC_INVALID = "SpecInvalid"
-    SECRET_MISSING = "SecretMissing"  # noqa: S105 - the word for it, not one
+    SECRET_MISSING = "SecretMissing"  # noqa: S105 - a reason, not a secret
     SECRET_MALFORMED = "SecretMalformed"  # noqa: S105
     NAME_TAKEN = "NameTaken"
     RIGHT_MISSING = "RightMissing"
@@ -43,7 +43,7 @@ class Reason(StrEnum):
     RETIREMENT_FAILED = "RetirementFailed"
     RETIREMENT_SKIPPED = "RetirementSkipped"
     OTHER_OPERATOR = "OtherOperator"
-    # Store and broker: what relays report themselves passes through, see `contract.reasons`.
+    # Store and broker: reasons that relays report are passed on, see `contract.reasons`.
     MIGRATION_FAILED = "MigrationFailed"
     # The backlog.
     LAG_TOO_HIGH = "LagTooHigh"
@@ -69,7 +69,7 @@ class Reason(StrEnum):
 
 
 class EventReason(StrEnum):
-    """Of Events that are about no condition; the others give the condition's reason."""
+    """Reasons of Events without a condition; the others give the condition's reason."""
 
     # Of a relay.
     SCALED = "Scaled"

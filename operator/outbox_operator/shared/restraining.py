@@ -1,9 +1,8 @@
 """
-Restraining: whether the operator writes the children of a resource, and what people are shown of
-it.
+Restraining: whether the operator writes the children of a resource, and how people are informed.
 
-Called by the reconciler of each kind, and remembers for it. What counts is decided in `restraint`;
-after a restart of the operator it is found again in the cluster.
+Called by the reconciler of each kind, and keeps its memory. `restraint` decides which restraint
+applies; after a restart of the operator the cluster shows it again.
 """
 
 import logging
@@ -16,7 +15,7 @@ from outbox_operator.settings import OperatorSettings
 from outbox_operator.shared.kinds import Managed
 from outbox_operator.shared.marks import is_orphan
 from outbox_operator.shared.notices import Notice
-from outbox_operator.shared.pausing import is_paused, pause_notices, says_paused, unknown_value
+from outbox_operator.shared.pausing import is_paused, pause_notices, shows_paused, unknown_value
 from outbox_operator.shared.restraint import first_restraint
 from outbox_operator.shared.rivals import Rivalry, judge_rivals
 from outbox_operator.shared.seen import ChildKey, Restraint, Surroundings, Written
@@ -26,12 +25,12 @@ log = logging.getLogger("outbox.operator")
 
 @dataclass
 class RestraintMemory:
-    """Of one resource, from look to look."""
+    """Of one resource, from one reconcile to the next."""
 
     paused: bool
-    """Whether people were shown that reconciliation is paused."""
+    """Whether the pause was announced."""
     unknown: str | None = None
-    """The value of that annotation of which they were shown that it means nothing."""
+    """The value of the annotation that was announced as unknown."""
     rivalry: Rivalry = field(default_factory=Rivalry)
 
 
@@ -51,7 +50,7 @@ class Restrainer:
         written: Mapping[ChildKey, Written],
         now: datetime,
     ) -> Restraint | None:
-        """`written`: the children that this process wrote for the resource."""
+        """`written`: the children that this process has written for the resource."""
         memory = self._of(resource)
         before = memory.rivalry
         memory.rivalry = judge_rivals(
@@ -62,7 +61,7 @@ class Restrainer:
             resource.status.conditions,
             now,
         )
-        if memory.rivalry.rests(now) and not before.rests(now):
+        if memory.rivalry.backs_off(now) and not before.backs_off(now):
             meta = resource.metadata
             log.warning(
                 "%s %s: %s",
@@ -74,7 +73,7 @@ class Restrainer:
         return first_restraint(resource, memory.rivalry, self._settings, now)
 
     def notices(self, resource: Managed) -> list[Notice]:
-        """That reconciliation is paused or resumed, each once."""
+        """Reconciliation was paused or resumed: each is announced once."""
         memory = self._of(resource)
         found = pause_notices(resource, memory.paused, memory.unknown)
         memory.paused, memory.unknown = is_paused(resource), unknown_value(resource)
@@ -83,13 +82,13 @@ class Restrainer:
     def _of(self, resource: Managed) -> RestraintMemory:
         uid = resource.metadata.uid
         if uid not in self._memories:
-            self._memories[uid] = RestraintMemory(says_paused(resource.status.conditions))
+            self._memories[uid] = RestraintMemory(shows_paused(resource.status.conditions))
         return self._memories[uid]
 
 
 def adopts(
     seen: Surroundings, wanted: Iterable[Mapping[str, Any]], unwanted: Iterable[ChildKey] = ()
 ) -> bool:
-    """Whether one of them lost its owner, and would be written or removed."""
+    """Whether one of these children lost its owner, and would be written or removed."""
     keys = [*((c["kind"], c["metadata"]["name"]) for c in wanted), *unwanted]
     return any(is_orphan(live) for key in keys if (live := seen.child(*key)) is not None)

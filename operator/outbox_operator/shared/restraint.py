@@ -1,4 +1,4 @@
-"""Restraint: the first reason for which the operator does less for a resource than it could."""
+"""Restraint: the first reason why the operator does less for a resource than it could."""
 
 from datetime import datetime
 
@@ -16,7 +16,7 @@ def first_restraint(
     operator: OperatorSettings,
     now: datetime,
 ) -> Restraint | None:
-    """What somebody asked for comes first, then what a person must put right."""
+    """What somebody requested comes first, then what a person must fix."""
     return (
         what_pauses(resource)
         or what_is_forbidden(resource, operator)

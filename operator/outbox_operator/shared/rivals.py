@@ -1,11 +1,12 @@
 """
-Two operators on one resource: noticed by the mark that each leaves on the children it writes.
+Two operators on one resource: each notices the other by the mark on the children it writes.
 
-One that finds another's mark takes over once: that is an upgrade under another name, or a
-reinstall. If its own mark is gone again soon after, the other one is alive, and both would write
-for ever: it rests, shows why, and tries once more later. The other one learns of it by the status,
-and shows the same words: so neither overwrites what the other reports. What a process remembers of
-its writes is a guess: after a restart it takes over once more, and the same follows.
+An operator that finds another's mark takes over once: that is an upgrade under another name, or a
+reinstall. If its own mark is overwritten soon after, the other operator is alive, and both would
+keep writing: this one backs off, shows why, and tries once more later. The other one learns of it
+from the status, and shows the same message, so that neither overwrites what the other reports. What
+a process remembers of its writes is a guess: after a restart it takes over once more, and the same
+follows.
 """
 
 import re
@@ -19,11 +20,12 @@ from outbox_operator.shared.objects import Body
 from outbox_operator.shared.reasons import Reason
 from outbox_operator.shared.seen import ChildKey, Restraint, Written, is_older
 
-REST_TIME = timedelta(minutes=10)
-"""How soon after our own write another's mark means that it is alive, and how long we then rest."""
+BACK_OFF_TIME = timedelta(minutes=10)
+"""If another's mark appears this soon after our own write, the other operator is alive. We then
+back off for the same time."""
 SHOWN_TIME = timedelta(minutes=15)
-"""How long it is shown after the last sign of the other one. Above REST_TIME, so that it does not
-come and go while one of the two tries again."""
+"""How long the rivalry is shown after the last sign of the other operator. Longer than
+BACK_OFF_TIME, so that it does not come and go while one of the two tries again."""
 
 
 @dataclass(frozen=True)
@@ -31,19 +33,19 @@ class Rivalry:
     """What is known of another operator on the same resource."""
 
     message: str | None = None
-    """What is shown; None: there is no other."""
+    """What is shown; None: there is no other operator."""
     sign: datetime | None = None
-    """When the other one was noticed last."""
-    rests_until: datetime | None = None
-    """Nothing is written before."""
+    """When the other operator was last noticed."""
+    backs_off_until: datetime | None = None
+    """Nothing is written before this time."""
     forgotten: datetime | None = None
-    """Writes of ours before that count no more."""
+    """Our own writes before this time no longer count."""
     suspected: datetime | None = None
-    """When a single child bore another's mark: `kubectl rollout undo`, or a manifest that a person
-    saved, brings back an old one. An operator that is alive does it again."""
+    """When a single child had another's mark: `kubectl rollout undo`, or a manifest that a person
+    saved, restores an old mark. An operator that is alive writes it again."""
 
-    def rests(self, now: datetime) -> bool:
-        return self.rests_until is not None and now < self.rests_until
+    def backs_off(self, now: datetime) -> bool:
+        return self.backs_off_until is not None and now < self.backs_off_until
 
 
 def judge_rivals(
@@ -54,11 +56,12 @@ def judge_rivals(
     reported: Iterable[Condition],
     now: datetime,
 ) -> Rivalry:
-    """`written` by this process; `reported` is the status, which either of the two wrote."""
-    if before.rests(now):
+    """`written`: by this process. `reported`: the status, which either operator may have
+    written."""
+    if before.backs_off(now):
         return before
     undone = [
-        (other, now - mine.at < REST_TIME)
+        (other, now - mine.at < BACK_OFF_TIME)
         for key, body in children.items()
         if (other := annotation(body, OPERATOR)) not in (None, identity)
         and (mine := written.get(key)) is not None
@@ -66,9 +69,9 @@ def judge_rivals(
         and is_newer(body, mine)
     ]
     signs = [other for other, soon in undone if soon and other is not None]
-    suspected = before.suspected is not None and now - before.suspected < REST_TIME
+    suspected = before.suspected is not None and now - before.suspected < BACK_OFF_TIME
     if signs and (suspected or before.message is not None or len(signs) > 1):
-        return Rivalry(words(identity, signs[0]), now, now + REST_TIME, now)
+        return Rivalry(rivals_message(identity, signs[0]), now, now + BACK_OFF_TIME, now)
     if signs:
         before = replace(before, suspected=now)
     if before.message is None:
@@ -82,7 +85,7 @@ def judge_rivals(
 
 
 def is_newer(body: Body, mine: Written) -> bool:
-    """Otherwise the watch has not shown our write yet."""
+    """Whether it was written after our own write. Otherwise the watch has not shown that yet."""
     version = body["metadata"].get("resourceVersion", "")
     return version != mine.version and not is_older(body["metadata"], mine.version)
 
@@ -92,13 +95,13 @@ def is_about(condition: Condition, identity: str) -> bool:
     return condition.reason == Reason.OTHER_OPERATOR and identity in named
 
 
-def words(one: str, other: str) -> str:
-    """The same, whichever of the two reports it."""
+def rivals_message(one: str, other: str) -> str:
+    """The same message, whichever operator reports it."""
     first, second = sorted((one, other))
     return (
-        f"two operators look after this resource, {first} and {second}, and each undoes what the "
-        "other one writes; what runs goes on. Let them watch different namespaces (the chart's "
-        "watch.namespaces), or uninstall one of them; this goes away within "
+        f"two operators manage this resource, {first} and {second}, and each undoes what the "
+        "other one writes; what runs keeps running. Let them watch different namespaces (the "
+        "chart's watch.namespaces), or uninstall one of them; this condition then clears within "
         f"{int(SHOWN_TIME.total_seconds() // 60)} minutes"
     )
 
@@ -111,5 +114,5 @@ def what_rivals_restrain(rivalry: Rivalry, now: datetime) -> Restraint | None:
         "True",
         Reason.OTHER_OPERATOR,
         rivalry.message,
-        holds=rivalry.rests(now),
+        blocks_writes=rivalry.backs_off(now),
     )

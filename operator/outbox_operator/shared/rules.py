@@ -1,9 +1,9 @@
 """
-The models' rules in CEL, the API server's language: each is a validator's twin.
+The models' rules in CEL, the API server's language: each repeats a validator.
 
-Here are the rules of models that several kinds use; those of one kind are in its `spec.rules`, and
-`definitions.schema` reads them all. A model without an entry has no validator; a test compares.
-That both judge alike is tested by one corpus, which the API server and the models judge.
+This module has the rules of models that several kinds use; those of one kind are in its
+`spec.rules`, and `definitions.schema` reads them all. A model without an entry has no validator; a
+test compares. One corpus, which both the API server and the models judge, tests that they agree.
 """
 
 from collections.abc import Collection, Mapping
@@ -14,7 +14,7 @@ from pydantic import BaseModel
 from outbox_operator.shared.pod_settings import (
     OUR_ENV,
     OUR_FOLDERS,
-    OUR_PLACE,
+    OUR_MOUNT_ROOT,
     OUR_VOLUMES,
     UNKNOWN_VOLUME,
     EnvSource,
@@ -34,14 +34,14 @@ class Rule(NamedTuple):
 
 
 def length(text: str) -> str:
-    """A duration in CEL, of one as we write it. CEL knows no days, but subtracts times; to build
-    a text with hours instead would exceed what the API server lets a rule cost."""
+    """CEL that turns our durations into its own. CEL has no days, but can subtract times; building
+    a text with hours instead would exceed the API server's cost limit for a rule."""
     days = f"int({text}.replace('d', ''))"
     return f"({text}.endsWith('d') ? timestamp({days} * 86400) - timestamp(0) : duration({text}))"
 
 
 def unchanged(name: str, always_there: bool) -> str:
-    """A field keeps its value; one that may be missing stays missing."""
+    """CEL: the field keeps its value; an optional field that is missing stays missing."""
     same = f"self.{name} == oldSelf.{name}"
     if always_there:
         return same
@@ -49,8 +49,8 @@ def unchanged(name: str, always_there: bool) -> str:
 
 
 Rules = Mapping[type[BaseModel], tuple[Rule, ...]]
-ForGood = Mapping[type[BaseModel], tuple[Collection[str], str]]
-"""Fields that keep what they were created with, and the message about it."""
+Immutable = Mapping[type[BaseModel], tuple[Collection[str], str]]
+"""Fields that cannot change after creation, and the message that explains it."""
 
 VOLUMES_FIT = (
     Rule(
@@ -59,7 +59,7 @@ VOLUMES_FIT = (
         UNKNOWN_VOLUME,
     ),
 )
-"""That no two are alike is a matter of the lists' keys, see `definitions.schema`."""
+"""Uniqueness follows from the lists' keys, see `definitions.schema`."""
 
 RULES: Rules = {
     StoreTls: (
@@ -69,8 +69,8 @@ RULES: Rules = {
         ),
         Rule(
             "self.mode != 'verify-ca' || has(self.caSecretRef)",
-            "verify-ca needs caSecretRef, or any public certificate would do: add it, or use "
-            "verify-full",
+            "verify-ca needs caSecretRef, otherwise any public certificate would be accepted: add "
+            "it, or use verify-full",
         ),
     ),
     Toleration: (
@@ -108,9 +108,9 @@ RULES: Rules = {
     ),
     VolumeMount: (
         Rule(
-            f"!(self.mountPath in {[*OUR_FOLDERS, OUR_PLACE]}) && "
-            f"!self.mountPath.startsWith('{OUR_PLACE}/')",
-            "mountPath would hide files of the operator's: choose another folder",
+            f"!(self.mountPath in {[*OUR_FOLDERS, OUR_MOUNT_ROOT]}) && "
+            f"!self.mountPath.startsWith('{OUR_MOUNT_ROOT}/')",
+            "mountPath would hide the operator's files: choose another folder",
         ),
     ),
     PodSettings: VOLUMES_FIT,

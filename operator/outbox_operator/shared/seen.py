@@ -1,8 +1,8 @@
 """
-Seen: what the operator knows of a resource's surroundings, as plain values.
+Seen: what the operator knows about a resource's surroundings, as plain values.
 
-The `gather` of each kind fills it, its `decide` judges by it; nothing else reads the cluster. What
-only one kind has is in its own `seen`.
+The `gather` of each kind fills it, and its `decide` judges by it; nothing else reads the cluster.
+What only one kind has is in its own `seen`.
 """
 
 from collections.abc import Mapping, Sequence
@@ -19,23 +19,23 @@ ChildKey = tuple[str, str]
 
 ENDED = ("Succeeded", "Failed")
 """Phases of a pod that will not run again: its work is done, it was evicted, or its node was shut
-down. The object may stay for long."""
-HELD = frozenset({"ContainerCreating", "PodInitializing"})
-"""The kubelet's reasons for containers that it has not tried to start."""
+down. The object may stay for a long time."""
+NOT_TRIED_REASONS = frozenset({"ContainerCreating", "PodInitializing"})
+"""The kubelet's reasons for containers that it has not tried to start yet."""
 
 
 @dataclass(frozen=True)
 class Stopped:
-    """A container that ended badly."""
+    """A container that ended with an error."""
 
     container: str
     exit_code: int
     words: TerminationMessage | None
     """Its termination message, if a program of ours wrote it."""
     cause: str
-    """Kubernetes' own reason: Error, OOMKilled."""
+    """The reason that Kubernetes gives: Error, OOMKilled."""
     back_since: datetime | None = None
-    """When it was started again, of one that is ready for now and has ended more than once."""
+    """When it started again, if it is ready now and has ended more than once."""
 
 
 @dataclass(frozen=True)
@@ -52,18 +52,18 @@ class Pod:
     name: str
     ip: str | None = None
     ready: bool = False
-    leaving: bool = False
+    terminating: bool = False
     """It is being deleted."""
     ended: bool = False
-    """It no longer works, and holds nothing."""
+    """It no longer runs, and holds no claims."""
     revision: str | None = None
-    """Which version of the pod template it was made of."""
+    """The version of the pod template that it was created from."""
     migrating: bool = False
-    """Its container migrate runs: it has a node, its image and its volumes."""
+    """Its container migrate is running: it has a node, its image and its volumes."""
     unschedulable: str | None = None
     held_since: datetime | None = None
-    """When it got a node, which has not begun with its containers since: before that come volumes
-    and network, and only then images."""
+    """When it was scheduled, if the node has not started on its containers since: volumes and
+    network come first, and only then images."""
     waiting: tuple[Waiting, ...] = ()
     stopped: tuple[Stopped, ...] = ()
     report: Report | None = None
@@ -81,7 +81,7 @@ class Pod:
             name=body["metadata"]["name"],
             ip=status.get("podIP"),
             ready=conditions.get("Ready", {}).get("status") == "True",
-            leaving="deletionTimestamp" in body["metadata"],
+            terminating="deletionTimestamp" in body["metadata"],
             ended=status.get("phase") in ENDED,
             revision=(body["metadata"].get("annotations") or {}).get(REVISION),
             migrating=any(
@@ -104,12 +104,12 @@ class Pod:
 
 
 def _held_since(conditions: Mapping[str, Body], containers: Sequence[Body]) -> datetime | None:
-    """None where the node has not taken it up at all: then nothing is known of its volumes."""
+    """None if the node has not accepted the pod yet: then nothing is known about its volumes."""
     begun = conditions.get("PodReadyToStartContainers", {}).get("status") == "True"
     waiting = [(c.get("state") or {}).get("waiting", {}).get("reason") for c in containers]
     scheduled = conditions.get("PodScheduled", {})
     at = scheduled.get("lastTransitionTime") if scheduled.get("status") == "True" else None
-    if begun or at is None or not waiting or not HELD.issuperset(waiting):
+    if begun or at is None or not waiting or not NOT_TRIED_REASONS.issuperset(waiting):
         return None
     return datetime.fromisoformat(at)
 
@@ -135,15 +135,15 @@ def _stopped(container: Body) -> Stopped | None:
 
 
 class Written(NamedTuple):
-    """A child, by this very process."""
+    """When this process wrote a child, and the version that resulted."""
 
     at: datetime
     version: str
 
 
 def is_older(metadata: Mapping[str, Any], version: str) -> bool:
-    """Whether it was seen before that version was made. Kubernetes counts them up; where something
-    else than it does not, nothing is older."""
+    """Whether an object was seen before that version was written. Kubernetes counts versions up; if
+    another server does not, nothing counts as older."""
     seen = metadata.get("resourceVersion", "")
     return seen.isdecimal() and version.isdecimal() and int(seen) < int(version)
 
@@ -153,27 +153,27 @@ class Restraint:
     """Why the operator does less for a resource than it could."""
 
     condition: str
-    """The one of a relay that shows it, with this status."""
+    """The relay's condition that shows it, with the status below."""
     status: str
     reason: str
     message: str
-    holds: bool = True
-    """No child is written. Otherwise it is only shown, or a part of them waits."""
+    blocks_writes: bool = True
+    """No child is written. Otherwise the restraint is only shown, or some children wait."""
 
 
 @dataclass(frozen=True)
 class Refusal:
-    """The API server did not take a child."""
+    """The API server did not accept a child."""
 
     kind: str
     name: str
     message: str
     taken: bool = False
-    """Somebody else has an object of that name: it is left alone."""
-    leaving: bool = False
-    """The namespace is being deleted: nothing new can be made in it."""
-    passing: bool = False
-    """One of the same name is being removed: a moment later it will be taken."""
+    """Somebody else owns an object of that name: it is left alone."""
+    namespace_terminating: bool = False
+    """The namespace is being deleted: nothing new can be created in it."""
+    temporary: bool = False
+    """An object of the same name is being removed: the child will be accepted a moment later."""
 
 
 @dataclass(frozen=True)
@@ -185,7 +185,7 @@ class Secret:
 
 @dataclass(frozen=True)
 class Surroundings:
-    """Of any resource."""
+    """The surroundings of any resource."""
 
     children: Mapping[ChildKey, Body] = field(default_factory=dict)
     secrets: Sequence[Secret] = ()

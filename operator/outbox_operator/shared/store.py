@@ -1,5 +1,5 @@
 """
-The store of a relay: how people describe it, and what a pod needs in order to connect to it.
+The store of a relay: how people describe it, and what a pod needs to connect to it.
 
 Pods of relays connect to it, and so do those of replays, which use their relay's store. Pure: no
 Secret is read here, only named.
@@ -14,19 +14,19 @@ from outbox_core.contract.values import Settings
 from outbox_operator.shared.objects import SecretKeyRef
 
 DSN_ENV = "OUTBOX_DSN"
-"""An environment variable and not a file, so that `kubectl exec` also works without a config."""
+"""An environment variable instead of a file, so that `kubectl exec` also works without a config."""
 SECRETS_PATH = "/etc/outbox/secrets"
-"""The mount path of a volume that projects `secret_files`. Files and not variables: the relay reads
-them again for every client that it makes, and a changed Secret reaches a mounted file."""
+"""The mount path of a volume that projects `secret_files`. Files instead of variables: the relay
+reads them again for every client that it creates, and a changed Secret reaches a mounted file."""
 STORE_CA_FILE = "postgresql-ca.crt"
 STORE_CERT_FILE = "postgresql-tls.crt"
 STORE_KEY_FILE = "postgresql-tls.key"
 PUBLIC_CAS = "/etc/ssl/certs/ca-certificates.crt"
-"""In the images."""
+"""The public CAs in our images."""
 
 TLS_ENV = ("PGSSLMODE", "PGSSLROOTCERT", "PGSSLCERT", "PGSSLKEY", "OUTBOX_DSN_TLS")
-"""Variables that `store.postgresql.tls` becomes."""
-TLS_SAID_TWICE = f"store.postgresql.tls sets {', '.join(TLS_ENV)}: remove them from pod.env"
+"""Variables that `store.postgresql.tls` is turned into."""
+TLS_SET_TWICE = f"store.postgresql.tls sets {', '.join(TLS_ENV)}: remove them from pod.env"
 
 
 class DsnSecretRef(SecretKeyRef):
@@ -52,8 +52,8 @@ class StoreTls(Settings):
             raise ValueError("certSecretRef and keySecretRef go together: add the other one")
         if self.mode == "verify-ca" and self.ca_secret_ref is None:
             raise ValueError(
-                "verify-ca needs caSecretRef, or any public certificate would do: add it, or use "
-                "verify-full"
+                "verify-ca needs caSecretRef, otherwise any public certificate would be accepted: "
+                "add it, or use verify-full"
             )
         return self
 
@@ -89,7 +89,7 @@ class HasStore(Protocol):
 
 
 def store_files(relay: HasStore) -> dict[str, SecretKeyRef]:
-    """Which keys of which Secrets become files, in any pod that connects to the relay's store."""
+    """By file: the key of a Secret, for every pod that connects to the relay's store."""
     tls = relay.spec.store.postgresql.tls
     if tls is None:
         return {}
@@ -102,9 +102,9 @@ def store_files(relay: HasStore) -> dict[str, SecretKeyRef]:
 
 
 def store_variables(relay: HasStore) -> dict[str, str]:
-    """TLS to the store, as variables that libpq itself reads: so every program in a pod uses it,
-    with or without a config, and in any version. In libpq the connection string would win over
-    them; `outbox_core.store.connection` prevents that."""
+    """TLS to the store, as variables that libpq itself reads, so that every program in a pod uses
+    it, with or without a config, and in any version. In libpq the connection string would take
+    precedence; `outbox_core.store.connection` prevents that."""
     tls = relay.spec.store.postgresql.tls
     if tls is None:
         return {}
@@ -119,7 +119,7 @@ def store_variables(relay: HasStore) -> dict[str, str]:
 
 
 def store_secrets(relay: HasStore) -> dict[str, set[str]]:
-    """Every Secret that a pod needs in order to connect to the relay's store, with its keys."""
+    """Every Secret that a pod needs to connect to the relay's store, with its keys."""
     return keys_by_secret(relay.spec.store.postgresql.dsn_secret_ref, *store_files(relay).values())
 
 

@@ -1,33 +1,33 @@
 """
-Texts that fit where Kubernetes keeps them. Messages of others (an API server, a broker, a pod) have
-any length; one that is too long is refused with everything it came with, at every attempt.
+Texts cut to the limits of Kubernetes. Messages from others (an API server, a broker, a pod) can
+have any length; Kubernetes would refuse one that is too long, and the whole status or Event with
+it, at every attempt.
 
 Used by `conditions`, and by `kube` for Events and for refusals of children.
 """
 
 CONDITION_CHARACTERS = 32768
-"""Of a condition's message, as Kubernetes has it everywhere; our definitions have the same
-limit."""
+"""The limit of a condition's message everywhere in Kubernetes, and in our CRDs."""
 EVENT_BYTES = 1024
-"""Of an Event's message, in UTF-8."""
+"""The limit of an Event's message, in UTF-8."""
 REFUSAL_CHARACTERS = 1000
-"""Of the API server's message about a child: it may repeat all that it was sent."""
-MORE = "…"
+"""Our limit of the API server's message about a child, which may repeat all that was sent."""
+ELLIPSIS = "…"
 
 
 def condition_text(text: str) -> str:
     if len(text) <= CONDITION_CHARACTERS:
         return text
-    return text[: CONDITION_CHARACTERS - len(MORE)] + MORE
+    return text[: CONDITION_CHARACTERS - len(ELLIPSIS)] + ELLIPSIS
 
 
 def event_text(text: str) -> str:
-    """Cut between characters, never within one."""
+    """Cut between characters, never inside one."""
     encoded = text.encode(errors="replace")
     if len(encoded) <= EVENT_BYTES:
         return encoded.decode()
-    kept = encoded[: EVENT_BYTES - len(MORE.encode())]
-    return kept.decode(errors="ignore") + MORE
+    kept = encoded[: EVENT_BYTES - len(ELLIPSIS.encode())]
+    return kept.decode(errors="ignore") + ELLIPSIS
 
 
 def refusal_text(text: str) -> str:
@@ -35,4 +35,4 @@ def refusal_text(text: str) -> str:
     line = " ".join(text.split())
     if len(line) <= REFUSAL_CHARACTERS:
         return line
-    return line[: REFUSAL_CHARACTERS - len(MORE)] + MORE
+    return line[: REFUSAL_CHARACTERS - len(ELLIPSIS)] + ELLIPSIS

@@ -1,6 +1,6 @@
-"""YAML as it is written into ConfigMaps."""
+"""YAML for ConfigMaps."""
 
 import yaml
 
 DUMPER = getattr(yaml, "CSafeDumper", yaml.SafeDumper)
-"""In C where it was built in: ten times faster, and an operator may have five hundred to write."""
+"""In C where available: ten times faster, and an operator may have five hundred files to write."""

@@ -9,7 +9,7 @@ from pydantic import BaseModel
 
 from dev.reference import definitions, resources
 from outbox_operator.definitions.crd import relay_crd, replay_crd
-from outbox_operator.definitions.rules import FOR_GOOD, RULES
+from outbox_operator.definitions.rules import IMMUTABLE, RULES
 from outbox_operator.relay.spec.resource import OutboxRelay, RelaySpec, RelayStatus
 from outbox_operator.replay.spec.resource import OutboxReplay, ReplaySpec, ReplayStatus
 
@@ -80,7 +80,7 @@ def test_a_model_with_a_validator_has_a_rule_for_the_api_server(model: type[Base
 
 def test_every_rule_is_of_a_model_that_is_used() -> None:
     assert set(RULES) <= ALL
-    assert set(FOR_GOOD) <= ALL
+    assert set(IMMUTABLE) <= ALL
 
 
 @pytest.mark.parametrize("kind", CRDS)

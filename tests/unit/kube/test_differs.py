@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from outbox_operator.kube.refusals import differs, would_use_anothers
+from outbox_operator.kube.refusals import differs, would_use_foreign
 from outbox_operator.shared.seen import Refusal
 
 
@@ -52,5 +52,5 @@ def test_no_pod_reads_what_somebody_else_has_under_our_name(
     kind: str, refused: str, taken: bool, expected: bool
 ) -> None:
     refusal = Refusal(refused, "orders-relay", "it is not ours", taken=taken)
-    assert would_use_anothers({"kind": kind}, [refusal]) is expected
-    assert not would_use_anothers({"kind": kind}, [])
+    assert would_use_foreign({"kind": kind}, [refusal]) is expected
+    assert not would_use_foreign({"kind": kind}, [])

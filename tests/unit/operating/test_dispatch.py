@@ -98,7 +98,7 @@ def test_a_change_that_was_just_written_is_not_yet_carried_out() -> None:
     async def test() -> None:
         async with reconciling(server.answer, Settled) as dispatcher:
             dispatcher.seen(key, relay_body(batchSize=100))
-            await dispatcher.look(key)
+            await dispatcher.reconcile(key)
 
     asyncio.run(test())
     progressing = {c["type"]: c["status"] for c in server.status["conditions"]}["Progressing"]
@@ -201,13 +201,13 @@ def test_while_the_watch_lags_nothing_is_written_or_told_twice(
         async with reconciling(server.answer, Without) as dispatcher:
             dispatcher.seen(key, body)
             for _ in range(3):
-                await dispatcher.look(key)
+                await dispatcher.reconcile(key)
             assert server.statuses == 1
             assert event is None or server.events == [event]
             # What somebody else made of it since is taken as it is.
             newer = {**body, "metadata": {**body["metadata"], "resourceVersion": "20"}}
             dispatcher.seen(key, newer)
-            await dispatcher.look(key)
+            await dispatcher.reconcile(key)
             assert server.statuses == 2
 
     asyncio.run(test())
@@ -226,7 +226,7 @@ def refused(body: dict[str, Any]) -> tuple[list[str], dict[str, Any], str]:
         async with reconciling(server.answer, Without) as dispatcher:
             dispatcher.seen(key, body)
             for _ in range(3):
-                assert await dispatcher.look(key) is None
+                assert await dispatcher.reconcile(key) is None
             return generate_latest(dispatcher._metrics.registry).decode()
 
     counted = asyncio.run(test())
@@ -246,7 +246,6 @@ def test_a_spec_that_only_we_refuse_is_told_once_and_counted(
     events, status, counted = refused(body)
     assert events == ["SpecInvalid"]
     assert {c["reason"] for c in status["conditions"]} == {"SpecInvalid"}
-    assert "orrect" in status["conditions"][0]["message"]
     assert "kubectl" not in status["conditions"][0]["message"]
     assert f"outbox_operator_resources{{{judged}}} 1.0" in counted
 
@@ -274,9 +273,9 @@ def test_nothing_is_made_for_a_relay_that_is_gone_or_is_another_now(now: str | N
     async def test() -> None:
         async with reconciling(server.answer) as dispatcher:
             dispatcher.seen(key, remembered)
-            assert await dispatcher.look(key) is None
+            assert await dispatcher.reconcile(key) is None
             assert server.written == []
-            assert await dispatcher.look(key) is None  # it is forgotten
+            assert await dispatcher.reconcile(key) is None  # it is forgotten
 
     asyncio.run(test())
 
@@ -290,12 +289,12 @@ def test_what_is_told_of_a_new_one_meanwhile_is_not_forgotten() -> None:
     async def test() -> None:
         async with reconciling(server.answer) as dispatcher:
             dispatcher.seen(key, relay_body())
-            looking = asyncio.create_task(dispatcher.look(key))
+            looking = asyncio.create_task(dispatcher.reconcile(key))
             await asyncio.sleep(0)  # it has begun
             dispatcher.seen(key, new)
             assert await looking is None
             server.relay = new
-            assert await dispatcher.look(key) is not None
+            assert await dispatcher.reconcile(key) is not None
 
     asyncio.run(test())
     assert any(path.endswith("/deployments/orders-relay") for path in server.written)
@@ -312,7 +311,7 @@ def test_a_server_that_does_not_know_the_kind_says_nothing_about_the_relay() -> 
             dispatcher.seen(key, relay_body())
             for _ in range(2):  # it is tried again
                 with pytest.raises(ApiError, match="page not found"):
-                    await dispatcher.look(key)
+                    await dispatcher.reconcile(key)
 
     asyncio.run(test())
 
@@ -324,8 +323,8 @@ def test_a_replay_that_is_gone_is_not_tried_again() -> None:
     async def test() -> None:
         async with reconciling(server.answer) as dispatcher:
             dispatcher.seen(key, replay_body())
-            assert await dispatcher.look(key) is None
-            assert await dispatcher.look(key) is None
+            assert await dispatcher.reconcile(key) is None
+            assert await dispatcher.reconcile(key) is None
 
     asyncio.run(test())
     assert len([path for path in server.written if path.endswith("/status")]) == 1
@@ -350,7 +349,7 @@ def test_nothing_is_begun_for_a_replay_that_is_gone() -> None:
     async def test() -> None:
         async with reconciling(server) as dispatcher:
             dispatcher.seen(key, replay_body())
-            assert await dispatcher.look(key) is None
+            assert await dispatcher.reconcile(key) is None
             assert not dispatcher.knows(key)
 
     asyncio.run(test())
@@ -368,7 +367,7 @@ def looked(body: dict[str, Any], server: Server, kind: type[RelayGatherer] = Rel
     async def test() -> None:
         async with reconciling(server.answer, kind) as dispatcher:
             dispatcher.seen(key, body)
-            await dispatcher.look(key)
+            await dispatcher.reconcile(key)
 
     asyncio.run(test())
 
@@ -392,8 +391,9 @@ def test_of_a_relay_that_is_kept_nothing_but_the_status_is_written_while_it_goes
 
 def test_what_the_garbage_collector_removed_is_not_made_again_though_the_watch_lags() -> None:
     server = Server(deleting(relay_body(), "foregroundDeletion"))
-    with pytest.raises(ApiError, match="it is being deleted"):
+    with pytest.raises(ApiError) as caught:
         looked(relay_body(), server)
+    assert (caught.value.status, caught.value.reason) == (409, "Conflict")
     assert server.written == []
 
 
@@ -402,8 +402,9 @@ def test_who_has_just_set_retain_gets_no_job_though_the_watch_lags() -> None:
     changed = deleting(relay_body(), "outbox.dev/retire")
     changed["metadata"]["generation"] = 2
     server = Server(changed)
-    with pytest.raises(ApiError, match="it was changed"):
+    with pytest.raises(ApiError) as caught:
         looked(held, server)
+    assert (caught.value.status, caught.value.reason) == (409, "Conflict")
     assert server.written == []
 
 
@@ -463,9 +464,9 @@ def heard(
         async with reconciling(server.answer, kind) as dispatcher:
             for body in given:
                 dispatcher.seen(key, body)
-                await dispatcher.look(key)
+                await dispatcher.reconcile(key)
             if dispatcher.deleted(key, last):
-                await dispatcher.look(key)
+                await dispatcher.reconcile(key)
 
     asyncio.run(test())
     return server.events
@@ -516,7 +517,7 @@ def test_what_a_pod_says_at_great_length_is_cut_to_what_fits() -> None:
     async def test() -> None:
         async with reconciling(server.answer, Talkative) as dispatcher:
             dispatcher.seen(key, relay_body())
-            await dispatcher.look(key)
+            await dispatcher.reconcile(key)
 
     asyncio.run(test())
     assert max(len(c["message"]) for c in server.status["conditions"]) == 32_768
@@ -551,7 +552,7 @@ def test_a_child_that_the_server_refuses_is_told_once_and_tried_again_ever_later
     async def test() -> list[float | None]:
         async with reconciling(server.answer, Alone) as dispatcher:
             dispatcher.seen(key, relay_body())
-            return [await dispatcher.look(key) for _ in range(5)]
+            return [await dispatcher.reconcile(key) for _ in range(5)]
 
     assert asyncio.run(test()) == [10, 20, 40, 60, 60]
     assert server.events == ["PodsNotCreated"]
@@ -585,11 +586,11 @@ def test_a_field_that_is_not_known_is_told_once_for_each_generation(
             async with reconciling(server.answer, Without) as dispatcher:
                 dispatcher.seen(key, body)
                 for _ in range(3):
-                    await dispatcher.look(key)
+                    await dispatcher.reconcile(key)
                 assert told() == 2 * life - 1
                 dispatcher.seen(key, edited)
                 for _ in range(3):
-                    await dispatcher.look(key)
+                    await dispatcher.reconcile(key)
                 assert told() == 2 * life
 
     asyncio.run(test())

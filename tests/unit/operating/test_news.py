@@ -7,7 +7,7 @@ from fixtures.made_replays import after, running
 from fixtures.made_resources import replay_body
 from fixtures.made_seen import NOW
 from outbox_operator.dispatch import is_news
-from outbox_operator.replay.decide.looks import seconds_to_live
+from outbox_operator.replay.decide.next_reconcile import seconds_to_live
 
 FINISHED = running().model_copy(update={"phase": "Succeeded", "completion_time": NOW})
 

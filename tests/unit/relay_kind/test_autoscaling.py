@@ -28,8 +28,8 @@ WANTED = Autoscaling(
     scale_up_stabilization=timedelta(seconds=15),
     scale_down_stabilization=timedelta(minutes=5),
 )
-CALM = Load(lag=0, pending=0, rate=10, store_share=0.1, well=True, pods=9)
-LATE = Load(lag=60, pending=1000, rate=100, store_share=0.3, well=True, pods=9)
+CALM = Load(lag=0, pending=0, rate=10, store_share=0.1, healthy=True, pods=9)
+LATE = Load(lag=60, pending=1000, rate=100, store_share=0.3, healthy=True, pods=9)
 SECOND = timedelta(seconds=1)
 MINUTE = timedelta(minutes=1)
 
@@ -113,15 +113,13 @@ def test_never_up_while_pods_wait_for_the_database() -> None:
 
 def test_never_up_while_store_or_broker_is_away() -> None:
     memory = ScaleMemory(high_since=NOW - 60 * SECOND)
-    decision = scale(WANTED, 1, 1, replace(LATE, well=False), memory, NOW)
+    decision = scale(WANTED, 1, 1, replace(LATE, healthy=False), memory, NOW)
     assert (decision.replicas, decision.reason) == (1, Reason.PODS_NOT_READY)
-    assert "store or broker" in decision.message
 
 
-def test_while_nobody_reports_nothing_is_said_of_store_and_broker() -> None:
+def test_never_up_while_no_pod_reports() -> None:
     decision = scale(WANTED, 1, 1, None, ScaleMemory(high_since=NOW - MINUTE), NOW)
     assert (decision.replicas, decision.reason) == (1, Reason.NO_REPORT)
-    assert decision.message == "no pod reports how much waits: nothing is decided"
 
 
 def test_never_above_the_maximum() -> None:
@@ -192,9 +190,12 @@ def test_there_is_no_verdict_while_a_pod_is_silent() -> None:
 def test_a_sick_pod_is_not_waited_for() -> None:
     added = up(SIX, 4, 3, ScaleMemory(), NOW)
     assert added.replicas == 6
-    assert "waiting" in scale(SIX, 6, 4, LATE, added.memory, NOW + SECOND).message
+    waiting = scale(SIX, 6, 4, LATE, added.memory, NOW + SECOND)
+    assert waiting.memory.trial is not None
+    assert waiting.memory.trial.ready_at is None
     ready = scale(SIX, 6, 5, LATE, added.memory, NOW + 2 * SECOND)
-    assert "seeing if new pods help" in ready.message
+    assert ready.memory.trial is not None
+    assert ready.memory.trial.ready_at == NOW + 2 * SECOND
 
 
 def test_a_number_that_did_not_help_is_remembered_on_the_way_down_and_up() -> None:
@@ -240,10 +241,9 @@ def test_fewer_pods_that_were_too_few_are_tried_half_as_often_every_time() -> No
     assert [wait / MINUTE for wait in waits] == [5, 10, 20, 40, 60, 60]
 
 
-def test_that_fewer_pods_are_tried_later_is_said() -> None:
+def test_the_message_shows_when_fewer_pods_are_tried() -> None:
     memory = ScaleMemory(needed=2, returns=1)
-    message = scale(SIX, 2, 2, CALM, memory, NOW).message
-    assert message.endswith("with fewer pods it was not, they are tried after 10m")
+    assert "10m" in scale(SIX, 2, 2, CALM, memory, NOW).message
 
 
 def test_a_lesson_is_forgotten_when_fewer_pods_are_enough() -> None:
@@ -360,7 +360,7 @@ def test_a_load_is_put_together_from_all_reports() -> None:
     one = report(pending=50, lag=12.0, rate=10, busy=(0.1, 0.3))
     other = report(pending=50, lag=12.0, rate=5, busy=(0.3, 0.1))
     assert load_of([one, other]) == Load(
-        lag=12.0, pending=50, rate=15, store_share=0.5, well=True, pods=2
+        lag=12.0, pending=50, rate=15, store_share=0.5, healthy=True, pods=2
     )
 
 
@@ -379,19 +379,19 @@ def test_the_share_of_the_database_is_not_known(busy: tuple[float, float] | None
 
 
 @pytest.mark.parametrize(
-    ("sick", "of", "well"), [(1, 5, True), (1, 2, True), (2, 3, False), (1, 1, False)]
+    ("sick", "of", "healthy"), [(1, 5, True), (1, 2, True), (2, 3, False), (1, 1, False)]
 )
-def test_one_sick_pod_among_well_ones_stops_nothing(sick: int, of: int, well: bool) -> None:
+def test_one_sick_pod_among_healthy_ones_stops_nothing(sick: int, of: int, healthy: bool) -> None:
     reports = [report(troubles={"store": "away"} if n < sick else None) for n in range(of)]
     load = load_of(reports)
     assert load is not None
-    assert load.well is well
+    assert load.healthy is healthy
 
 
 def test_without_a_backlog_the_store_does_not_answer() -> None:
     load = load_of([report(backlog=False)])
     assert load is not None
-    assert not load.well
+    assert not load.healthy
 
 
 def test_a_young_pod_has_a_short_memory() -> None:

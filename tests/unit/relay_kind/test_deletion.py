@@ -9,7 +9,7 @@ import pytest
 from fixtures.made_resources import outbox_relay
 from fixtures.made_seen import NOW, deployment, leaving, pod, retiring, seen
 from outbox_operator.relay.decide.children import decide_children
-from outbox_operator.relay.decide.deletion import ORPHANED_AFTER, RETIRE, leaving_finding
+from outbox_operator.relay.decide.deletion import ORPHANED_AFTER, RETIRE, deletion_finding
 from outbox_operator.relay.seen import RelaySeen
 from outbox_operator.relay.spec.resource import OutboxRelay
 from outbox_operator.settings import OperatorSettings
@@ -86,11 +86,11 @@ def test_a_child_that_is_being_removed_is_left_alone() -> None:
 
 def test_one_whose_pods_were_orphaned_says_what_to_do() -> None:
     orphaned = seen(pod())
-    assert leaving_finding(retiring(), orphaned, NOW + timedelta(seconds=1)) is None
-    assert leaving_finding(retiring(), seen(pod(leaving=True)), NOW + ORPHANED_AFTER) is None
-    found = leaving_finding(retiring(), orphaned, NOW + ORPHANED_AFTER)
+    assert deletion_finding(retiring(), orphaned, NOW + timedelta(seconds=1)) is None
+    assert deletion_finding(retiring(), seen(pod(terminating=True)), NOW + ORPHANED_AFTER) is None
+    found = deletion_finding(retiring(), orphaned, NOW + ORPHANED_AFTER)
     assert found is not None
     assert found.reason == "RetirementFailed"
     assert "kubectl delete -n shop deployment," in found.message
     assert "instance=orders)" in found.message
-    assert "set spec.deletionPolicy to Retain" in found.message
+    assert "spec.deletionPolicy to Retain" in found.message

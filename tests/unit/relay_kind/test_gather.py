@@ -14,7 +14,7 @@ from outbox_operator.kube.secrets import Secrets
 from outbox_operator.kube.watch.informer import Informers
 from outbox_operator.kube.watch.watches import Watches
 from outbox_operator.relay.decide.checks import first_finding
-from outbox_operator.relay.decide.deletion import is_drained, leaving_finding
+from outbox_operator.relay.decide.deletion import deletion_finding, is_drained
 from outbox_operator.relay.gather import RelayGatherer
 from outbox_operator.relay.seen import RelaySeen
 from outbox_operator.shared.names import OWNER
@@ -87,7 +87,7 @@ def test_a_relay_whose_pods_have_all_ended_is_drained() -> None:
 def test_what_a_failed_retirement_said_is_read() -> None:
     said = '{"reason": "WrongPassword", "message": "correct the password"}'
     seen = gathered(ended("orders-retire-a", "retire", "Failed", said))
-    found = leaving_finding(retiring(), seen, NOW)
+    found = deletion_finding(retiring(), seen, NOW)
     assert found is not None
     assert found.reason == "WrongPassword"
 

@@ -138,6 +138,6 @@ def test_what_nobody_owns_may_be_a_persons_copy_and_stays() -> None:
 
 @pytest.mark.parametrize("reason", [Reason.ROLLOUT_WAITING, Reason.FORBIDDEN])
 def test_while_the_change_is_not_written_all_stays(reason: Reason) -> None:
-    held = Restraint("Progressing", "True", reason, "", holds=reason == Reason.FORBIDDEN)
+    held = Restraint("Progressing", "True", reason, "", blocks_writes=reason == Reason.FORBIDDEN)
     where = replace(around(COMPLETE, "orders-relay-old", current()), restraint=held)
     assert removed(where) == set()

@@ -4,7 +4,7 @@ from datetime import datetime, timedelta
 
 from fixtures.made_resources import outbox_relay
 from fixtures.made_seen import NOW, deployment, seen
-from outbox_operator.relay.decide.reaping import SOON_BACK_TIME, reaper_rests
+from outbox_operator.relay.decide.reaping import SOON_BACK_TIME, should_suspend_reaper
 from outbox_operator.relay.seen import RelaySeen
 from outbox_operator.relay.spec.resource import OutboxRelay
 from outbox_operator.relay.status import decide_status
@@ -23,7 +23,7 @@ def at(ready: int, since: datetime = NOW) -> OutboxRelay:
 
 
 def rests(relay: OutboxRelay, where: RelaySeen, now: datetime = NOW) -> bool:
-    return reaper_rests(relay, where, 2, now)
+    return should_suspend_reaper(relay, where, 2, now)
 
 
 def test_it_works_until_all_pods_are_there() -> None:
@@ -55,4 +55,4 @@ def test_a_pod_that_comes_and_goes_changes_nothing() -> None:
 
 def test_without_pods_it_works() -> None:
     none = around(0, rests=True, replicas=0)
-    assert not reaper_rests(at(0), none, 0, NOW + SOON_BACK_TIME)
+    assert not should_suspend_reaper(at(0), none, 0, NOW + SOON_BACK_TIME)

@@ -33,12 +33,12 @@ def test_without_autoscaling_the_spec_decides_unless_it_is_being_deleted(
     relay: OutboxRelay, expected: int
 ) -> None:
     found = decide_replicas(relay, seen(deployment=deployment(4)), MEMORY, NOW)
-    assert (found.wanted, found.asked, found.scale) == (expected, 4, None)
+    assert (found.wanted, found.current, found.scale) == (expected, 4, None)
 
 
 def test_a_new_relay_begins_with_the_fewest() -> None:
     found = decide_replicas(outbox_relay(**SCALED), seen(), MEMORY, NOW)
-    assert (found.wanted, found.asked, found.memory) == (2, None, MEMORY)
+    assert (found.wanted, found.current, found.memory) == (2, None, MEMORY)
 
 
 def test_the_autoscaler_decides_where_it_is_asked_to() -> None:

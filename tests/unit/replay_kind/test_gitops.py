@@ -58,7 +58,7 @@ def test_its_beginning_is_told_once() -> None:
     replay = marked(*MARKS[0][:2])
     (notice,) = decide_kept_notices(replay, ReplayStatus(attempts=1))
     assert (notice.reason, notice.warning) == ("KeptInGit", True)
-    assert "another replay, and its events go out again" in notice.message
+    assert "Argo CD" in notice.message
     later = replay.model_copy(update={"status": ReplayStatus(attempts=1)})
     assert decide_kept_notices(later, ReplayStatus(attempts=2)) == []
     assert decide_kept_notices(replay, ReplayStatus()) == []

@@ -74,12 +74,13 @@ def test_an_attempt_that_is_there_is_followed_and_no_second_one_is_made() -> Non
     assert isinstance(decide_step(after(started()), seen, NOW), Follow)
     found = looked(after(started()), seen)
     assert (found.phase, found.attempts) == ("Pending", 1)
-    assert found.message == "waiting for the pod of Job again-1"
+    assert "Job again-1" in (found.message or "")
 
 
 def test_a_driver_that_has_not_said_anything_yet_is_planning() -> None:
     found = looked(after(started()), around(driver(running=True), job=child()))
-    assert (found.phase, found.message) == ("Planning", "the driver of again-1 starts")
+    assert found.phase == "Planning"
+    assert "again-1" in (found.message or "")
 
 
 @pytest.mark.parametrize(
@@ -127,14 +128,14 @@ def test_one_whose_last_words_are_lost_has_succeeded_with_figures_that_nobody_kn
     found = looked(after(running()), around(job=job_that("Complete")))
     assert (found.phase, found.progress, found.matched) == ("Succeeded", "100%", 200)
     assert (found.replayed, found.skipped) == (None, None)
-    assert "`outbox-relay replays` tells" in (found.message or "")
+    assert "`outbox-relay replays`" in (found.message or "")
 
 
 def test_a_dry_run_whose_last_words_are_lost_is_made_again() -> None:
     before = after(started(dryRun=True), dryRun=True)
     found = looked(before, around(job=job_that("Complete")))
     assert (found.phase, found.failures) == ("Pending", 1)
-    assert "what it found" in (found.message or "")
+    assert conditions(found)["Complete"].reason == "DriverLost"
 
 
 def test_a_dry_run_completes_with_what_it_found() -> None:
@@ -195,7 +196,7 @@ def test_the_engine_is_what_was_asked_for_or_what_the_cluster_has(
         ({}, around(relay=None), "RelayMissing", "no OutboxRelay orders in namespace shop"),
         ({}, around(relay=leaving(REGISTERED)), "RelayMissing", "being deleted"),
         ({}, around(relay=None, relay_invalid=True), "SpecInvalid", "kubectl describe"),
-        ({}, around(relay=outbox_relay()), "RelayUnknown", "begins when one is ready"),
+        ({}, around(relay=outbox_relay()), "RelayUnknown", "no ready pod"),
         (
             {},
             around(secrets=[Secret("orders-db", None)]),
@@ -206,13 +207,13 @@ def test_the_engine_is_what_was_asked_for_or_what_the_cluster_has(
             {"engine": "SparkApplication"},
             around(),
             "NoEngine",
-            "install Kubeflow's Spark operator",
+            "sparkoperator.k8s.io/v1beta2",
         ),
         (
             {"engine": "SparkApplication", "dryRun": True},
             around(),
             "NoEngine",
-            "install Kubeflow's Spark operator",
+            "sparkoperator.k8s.io/v1beta2",
         ),
     ],
 )
@@ -342,13 +343,15 @@ def test_a_driver_that_was_stopped_has_not_failed() -> None:
     found = looked(after(before), around(ended(143, STOPPED), job=job_that("Failed")))
     assert (found.phase, found.failures, found.replayed) == ("Pending", 3, 60)
     assert found.next_attempt_time is not None
-    assert (found.message or "").startswith("attempt 1 was stopped: somebody stopped pod again-1-x")
+    assert conditions(found)["Complete"].reason == "DriverLost"
+    assert "again-1-x" in (found.message or "")
 
 
 def test_an_attempt_that_somebody_deleted_is_followed_by_another() -> None:
     found = looked(after(running()), around())
     assert (found.phase, found.failures) == ("Pending", 1)
-    assert "somebody deleted Job again-1" in (found.message or "")
+    assert conditions(found)["Complete"].reason == "DriverLost"
+    assert "Job again-1" in (found.message or "")
 
 
 def test_the_next_attempt_may_have_another_engine() -> None:
@@ -385,7 +388,7 @@ def test_suspended_midway_it_keeps_what_is_done_and_goes_on_with_another_attempt
     found = looked(after(running(), suspend=True), seen)
     assert (found.phase, found.failures, found.replayed) == ("Suspended", None, 70)
     assert (found.rate, found.eta) == (None, None)
-    assert "set spec.suspend to false" in conditions(found)["Suspended"].message
+    assert "spec.suspend" in conditions(found)["Suspended"].message
     assert looked(after(found, suspend=True), around(), SOON) == found
 
     assert decide_step(after(found), around(), SOON) == Start(2, "Job")
@@ -396,10 +399,11 @@ def test_suspended_midway_it_keeps_what_is_done_and_goes_on_with_another_attempt
 
 def test_a_resumed_replay_waits_until_the_old_driver_is_gone() -> None:
     suspended = looked(after(running(), suspend=True), around(driver(running=True), job=child()))
-    old = driver(running=True, leaves_at=NOW + timedelta(seconds=30))
+    old = driver(running=True, kill_deadline=NOW + timedelta(seconds=30))
     waiting = looked(after(suspended), around(old), SOON)
     assert (waiting.phase, waiting.attempts, waiting.failures) == ("Pending", 1, None)
-    assert "pod again-1-x of attempt 1 has not ended yet" in (waiting.message or "")
+    assert conditions(waiting)["Complete"].reason == "Pending"
+    assert "again-1-x" in (waiting.message or "")
     assert decide_step(after(waiting), around(ended(143, STOPPED)), SOON) == Start(2, "Job")
     assert decide_step(after(waiting), around(), SOON) == Start(2, "Job")
     # A node that is gone never tells: the pod would have been killed long ago.
@@ -454,7 +458,7 @@ def test_one_that_is_deleted_midway_is_cancelled() -> None:
     assert (found.phase, found.completion_time, found.replayed) == ("Cancelled", NOW, 50)
     told = around(driver(running=True, report=report(matched=200, replayed=70)), job=child())
     assert looked(after(running(), deleted=True), told).replayed == 70
-    assert "what was replayed stays so" in (found.message or "")
+    assert conditions(found)["Complete"].reason == "Cancelled"
 
 
 def test_who_asked_for_it_is_in_the_status() -> None:

@@ -42,7 +42,7 @@ def test_a_forbidden_field_is_named_with_its_cure(
     settings = OperatorSettings.model_validate(given)
     found = what_is_forbidden(resource, settings)
     assert found is not None
-    assert found.holds
+    assert found.blocks_writes
     assert field in found.message
     assert f"policy.{'relays' if relay else 'replays'}.forbid" in found.message
     assert what_is_forbidden(resource, OperatorSettings()) is None

@@ -5,13 +5,13 @@ from typing import Any
 from fixtures.made_replays import after, around, child, driver, report, running, started
 from fixtures.made_resources import outbox_relay, outbox_replay
 from fixtures.made_seen import NOW, leaving
-from outbox_operator.replay.decide.children import decide_replay_children, only_ended
+from outbox_operator.replay.decide.children import decide_replay_children, only_removals
 from outbox_operator.replay.decide.step import (
     Cancel,
     Follow,
     Start,
     Suspend,
-    as_left_alone,
+    as_paused,
     decide_step,
 )
 from outbox_operator.replay.spec.resource import OutboxReplay, ReplayStatus
@@ -49,10 +49,10 @@ def test_a_value_that_means_nothing_is_told_once() -> None:
 
 def removed(replay: OutboxReplay, seen: Any) -> tuple[Any, list[tuple[str, str]]]:
     """The step, and what it removes."""
-    step = decide_step(as_left_alone(replay) if is_paused(replay) else replay, seen, NOW)
+    step = decide_step(as_paused(replay) if is_paused(replay) else replay, seen, NOW)
     children = decide_replay_children(replay, seen, step, OperatorSettings())
     if held := what_pauses(replay):
-        children = only_ended(children, step, held)
+        children = only_removals(children, step, held)
     return step, children.unwanted
 
 
@@ -77,7 +77,7 @@ def test_one_that_is_deleted_is_ended_all_the_same() -> None:
 
 def test_no_attempt_is_started() -> None:
     replay = annotated(outbox_replay())
-    step = decide_step(as_left_alone(replay), around(), NOW)
+    step = decide_step(as_paused(replay), around(), NOW)
     assert isinstance(step, Start)
     status = decide_replay_status(replay, step, (), NOW, what_pauses(replay))
     assert status.attempts is None

@@ -1,4 +1,4 @@
-"""Two operators on one resource: who takes over, who rests, and what both of them show."""
+"""Two operators on one resource: which one takes over, which backs off, and what both show."""
 
 from datetime import datetime, timedelta
 from typing import Any
@@ -7,12 +7,12 @@ from fixtures.made_seen import NOW
 from outbox_operator.shared.conditions import Condition
 from outbox_operator.shared.marks import OPERATOR
 from outbox_operator.shared.rivals import (
-    REST_TIME,
+    BACK_OFF_TIME,
     SHOWN_TIME,
     Rivalry,
     judge_rivals,
+    rivals_message,
     what_rivals_restrain,
-    words,
 )
 from outbox_operator.shared.seen import Written
 
@@ -47,17 +47,17 @@ def test_one_that_wrote_nothing_yet_takes_over() -> None:
 
 
 def test_one_that_wrote_long_ago_takes_over() -> None:
-    assert judged(Rivalry(), child(OTHER), wrote(NOW - REST_TIME)) == Rivalry()
+    assert judged(Rivalry(), child(OTHER), wrote(NOW - BACK_OFF_TIME)) == Rivalry()
 
 
 def test_one_whose_write_is_soon_undone_rests_and_says_why() -> None:
-    found = judged(Rivalry(), child(OTHER), wrote(NOW - REST_TIME + SECOND))
-    assert found.rests(NOW + REST_TIME - SECOND)
-    assert not found.rests(NOW + REST_TIME)
+    found = judged(Rivalry(), child(OTHER), wrote(NOW - BACK_OFF_TIME + SECOND))
+    assert found.backs_off(NOW + BACK_OFF_TIME - SECOND)
+    assert not found.backs_off(NOW + BACK_OFF_TIME)
     shown = what_rivals_restrain(found, NOW)
     assert shown is not None
-    assert shown.holds
-    assert shown.message == words(OTHER, ME) == words(ME, OTHER)
+    assert shown.blocks_writes
+    assert shown.message == rivals_message(OTHER, ME) == rivals_message(ME, OTHER)
 
 
 def test_a_watch_that_lags_is_no_rival() -> None:
@@ -73,47 +73,47 @@ def test_one_child_that_is_undone_is_repaired_and_the_second_time_it_is_a_rival(
     """`kubectl rollout undo` brings back an old mark, once."""
     undone = {KEY: child(OTHER)[KEY], ALSO: child(ME)[ALSO]}
     once = judged(Rivalry(), undone, wrote(NOW))
-    assert not once.rests(NOW)
+    assert not once.backs_off(NOW)
     assert what_rivals_restrain(once, NOW) is None
     later = NOW + SECOND
-    assert not judged(once, child(ME, "3"), wrote(NOW, "3"), now=later).rests(later)
+    assert not judged(once, child(ME, "3"), wrote(NOW, "3"), now=later).backs_off(later)
     undone = {KEY: child(OTHER, "4")[KEY], ALSO: child(ME)[ALSO]}
-    assert judged(once, undone, wrote(NOW, "3"), now=later).rests(later)
-    much_later = NOW + REST_TIME
-    assert not judged(once, undone, wrote(much_later, "3"), now=much_later).rests(much_later)
+    assert judged(once, undone, wrote(NOW, "3"), now=later).backs_off(later)
+    much_later = NOW + BACK_OFF_TIME
+    assert not judged(once, undone, wrote(much_later, "3"), now=much_later).backs_off(much_later)
 
 
 def test_a_name_that_begins_with_ours_is_not_ours() -> None:
-    strangers = reported(words(f"{ME}-2", OTHER))
+    strangers = reported(rivals_message(f"{ME}-2", OTHER))
     assert judged(Rivalry(), child(ME), reported=strangers) == Rivalry()
 
 
 def test_after_its_rest_it_tries_once_more_and_rests_again_if_that_is_undone() -> None:
     rested = judged(Rivalry(), child(OTHER), wrote(NOW))
-    later = NOW + REST_TIME
+    later = NOW + BACK_OFF_TIME
     tries = judged(rested, child(OTHER), wrote(NOW), now=later)
-    assert not tries.rests(later)
+    assert not tries.backs_off(later)
     assert what_rivals_restrain(tries, later) is not None  # shown until it is known to be over
     again = judged(tries, child(OTHER, "9"), wrote(later, "8"), now=later + SECOND)
-    assert again.rests(later + SECOND)
+    assert again.backs_off(later + SECOND)
 
 
 def test_it_goes_when_the_other_one_is_gone() -> None:
     rested = judged(Rivalry(), child(OTHER), wrote(NOW))
     later = NOW + SHOWN_TIME
-    assert judged(rested, child(ME), wrote(NOW + REST_TIME), now=later - SECOND).message
-    assert judged(rested, child(ME), wrote(NOW + REST_TIME), now=later) == Rivalry()
+    assert judged(rested, child(ME), wrote(NOW + BACK_OFF_TIME), now=later - SECOND).message
+    assert judged(rested, child(ME), wrote(NOW + BACK_OFF_TIME), now=later) == Rivalry()
 
 
 def test_the_one_that_goes_on_shows_what_the_other_reported_and_writes() -> None:
-    message = words(ME, OTHER)
+    message = rivals_message(ME, OTHER)
     found = judged(Rivalry(), child(ME), wrote(NOW), reported=reported(message))
     shown = what_rivals_restrain(found, NOW)
     assert shown is not None
-    assert (shown.message, shown.holds) == (message, False)
+    assert (shown.message, shown.blocks_writes) == (message, False)
     assert judged(found, child(ME), now=NOW + SHOWN_TIME, reported=reported(message)) == Rivalry()
 
 
 def test_a_report_about_others_is_not_believed() -> None:
-    strangers = reported(words("c/outbox", "d/outbox"))
+    strangers = reported(rivals_message("c/outbox", "d/outbox"))
     assert judged(Rivalry(), child(ME), reported=strangers) == Rivalry()

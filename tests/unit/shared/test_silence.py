@@ -1,4 +1,4 @@
-"""Pods whose port never answers the operator, such as behind a mesh: all goes on, and is told."""
+"""Pods whose port never answers the operator, such as behind a mesh: work goes on, and it shows."""
 
 from datetime import timedelta
 from typing import Any
@@ -16,7 +16,11 @@ from outbox_operator.replay.events import decide_replay_notices
 from outbox_operator.replay.spec.resource import ReplayStatus
 from outbox_operator.shared.silence import SILENT_AFTER
 
-WORDS = ("does not answer the operator", "strict mTLS", "excludeInboundPorts", "skip-inbound-ports")
+CURES = ("NetworkPolicy", "excludeInboundPorts", "skip-inbound-ports")
+
+
+def reason(status: ReplayStatus, condition: str) -> str:
+    return next(c.reason for c in status.conditions if c.type == condition)
 
 
 def relay_with(**status: Any) -> OutboxRelay:
@@ -30,7 +34,7 @@ def test_a_replay_begins_when_its_relay_has_a_ready_pod_though_it_was_never_read
     """Not ready before it has registered: the kubelet knows."""
     waits = looked(after(ReplayStatus()), around(relay=relay_with(ready_replicas=0)))
     assert waits.attempts is None
-    assert "no ready pod" in (waits.message or "")
+    assert reason(waits, "Accepted") == "RelayUnknown"
     begins = looked(after(waits), around(relay=relay_with(ready_replicas=1)))
     assert begins.attempts == 1
 
@@ -44,12 +48,13 @@ def test_an_attempt_whose_status_is_never_answered_is_followed_to_its_end() -> N
         return looked(after(status), seen)
 
     early = at(SILENT_AFTER / 2)
-    assert (early.phase, early.message) == ("Planning", "the driver of again-1 starts")
+    assert early.phase == "Planning"
+    assert reason(early, "Complete") == "Planning"
     status = early
     silent = at(SILENT_AFTER)
     assert silent.phase == "Running"
-    assert "figures are not known" in (silent.message or "")
-    assert all(words in (silent.message or "") for words in WORDS)
+    assert reason(silent, "Complete") == "NoReport"
+    assert all(cure in (silent.message or "") for cure in CURES)
     assert [n.reason for n in decide_replay_notices(early, silent)] == ["Running", "NoReport"]
     status = silent
     assert at(2 * SILENT_AFTER) == silent  # nothing to write, nothing to tell
@@ -65,7 +70,7 @@ def test_figures_from_before_a_driver_fell_silent_are_not_passed_off_as_new() ->
     mute = around(driver(running=True, silent=SILENT_AFTER), job=child())
     silent = looked(after(spoke), mute)
     assert (silent.replayed, silent.rate, silent.eta) == (50, None, None)
-    assert "figures are not known" in (silent.message or "")
+    assert reason(silent, "Complete") == "NoReport"
     again = looked(after(silent), around(driver(running=True, report=told), job=child()))
     assert again.message == "50 of 200"
 
@@ -91,10 +96,11 @@ def test_a_relay_that_is_ready_and_cannot_be_read_names_cause_and_cure(
 ) -> None:
     status, found, message = backlog_healthy(relay, seen(pod(), deployment=deployment()))
     assert (status, found) == ("Unknown", reason)
-    assert all(words in message for words in WORDS)
+    assert all(cure in message for cure in CURES)
 
 
 def test_a_relay_that_is_not_ready_or_reports_no_backlog_yet_is_not_said_to_be_cut_off() -> None:
     for found in (pod(ready=False), pod(report=relay_report(backlog=False))):
         _, reason, message = backlog_healthy(outbox_relay(), seen(found, deployment=deployment()))
-        assert (reason, message) == ("NoReport", "no pod has reported yet")
+        assert reason == "NoReport"
+        assert not any(cure in message for cure in CURES)

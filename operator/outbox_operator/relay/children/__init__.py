@@ -1,1 +1,1 @@
-"""What an OutboxRelay becomes in the cluster. Pure builders, one file for each kind of child."""
+"""The children of an OutboxRelay. Pure builders, one module for each kind of child."""

@@ -1,11 +1,11 @@
-"""ServiceAccount and PodDisruptionBudget: who the pods are, and how many may go at once."""
+"""ServiceAccount and PodDisruptionBudget: the pods' identity, and how many may go at once."""
 
 from outbox_operator.relay.spec.resource import OutboxRelay
 from outbox_operator.shared.names import Manifest, owned, selector
 
 
 def build_service_account(relay: OutboxRelay) -> Manifest:
-    """Without any rights: a relay never talks to the API server."""
+    """It has no rights: a relay never talks to the API server."""
     return {
         "apiVersion": "v1",
         "kind": "ServiceAccount",
@@ -15,14 +15,14 @@ def build_service_account(relay: OutboxRelay) -> Manifest:
 
 
 def build_disruption_budget(relay: OutboxRelay) -> Manifest:
-    """One at a time: the rest takes over its events while a node is drained."""
+    """One pod at a time: the others take over its events while a node is drained."""
     return {
         "apiVersion": "policy/v1",
         "kind": "PodDisruptionBudget",
         "metadata": owned(relay, "relay"),
         "spec": {
             "maxUnavailable": 1,
-            # Else a node could not be drained while the broker is away, and no pod ready.
+            # Otherwise a node could not be drained while the broker is away and no pod is ready.
             "unhealthyPodEvictionPolicy": "AlwaysAllow",
             "selector": {"matchLabels": selector(relay, "relay")},
         },

@@ -1,8 +1,8 @@
 """
-The ConfigMap: relay.yaml, under a name that its content makes.
+The ConfigMap: relay.yaml, under a name derived from its content.
 
-Another content is another ConfigMap, and none is ever changed: a pod of an older revision that
-starts again reads the file it had. Which of the old ones may go is decided in `decide.leftovers`.
+New content is a new ConfigMap, and none is ever changed: a pod of an older revision that starts
+again reads the same file as before. `decide.leftovers` decides which old ones may be removed.
 """
 
 import hashlib

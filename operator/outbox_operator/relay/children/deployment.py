@@ -13,12 +13,12 @@ from outbox_operator.shared.objects import REVISION
 from outbox_operator.shared.pod_parts import PORT
 
 SECRETS_HASH = "outbox.dev/secrets"
-"""In the pods' annotations, so that a changed Secret makes new pods."""
+"""An annotation of the pods, so that a changed Secret replaces them."""
 
 AFTER_DRAIN_TIME = timedelta(seconds=10)
-"""For writing down how the last events ended, and giving the rest back."""
+"""For finalising the last events and giving back the rest."""
 PROGRESS_DEADLINE_SECONDS = 300
-"""Seconds without another pod that is ready, until a rollout counts as stuck."""
+"""A rollout in which no further pod becomes ready for this long counts as stuck."""
 
 
 def build_deployment(
@@ -57,7 +57,7 @@ def build_deployment(
 
 
 def revised(template: Manifest) -> Manifest:
-    """With a digest of itself, by which pods of this revision differ from those before it."""
+    """The template with its own digest, which tells pods of this revision from older ones."""
     digest = hashlib.sha256(json.dumps(template, sort_keys=True).encode()).hexdigest()[:10]
     metadata = template["metadata"]
     annotations = {**metadata["annotations"], REVISION: digest}
@@ -65,10 +65,10 @@ def revised(template: Manifest) -> Manifest:
 
 
 def strategy(relay: OutboxRelay) -> Manifest:
-    if relay.spec.paused:  # at once: no pod that still claims may wait for one that does not
+    if relay.spec.paused:  # at once: a pod that still claims must not wait for its replacement
         return {"type": "Recreate"}
-    # A new pod first: so there are never fewer than asked for. One at a time, because every pod
-    # that comes or goes moves lanes.
+    # A new pod comes first, so that there are never fewer than requested. One at a time, because
+    # every pod that comes or goes moves lanes.
     return {"type": "RollingUpdate", "rollingUpdate": {"maxUnavailable": 0, "maxSurge": 1}}
 
 
@@ -81,7 +81,7 @@ def relay_container(relay: OutboxRelay, operator: OperatorSettings) -> Manifest:
         ports=[{"name": "http", "containerPort": PORT, "protocol": "TCP"}],
         readinessProbe=_probe("/readyz", periodSeconds=5, failureThreshold=2),
         livenessProbe=_probe("/healthz", periodSeconds=10, failureThreshold=6),
-        # Python on a busy node: nothing is killed for starting slowly.
+        # Python starts slowly on a busy node: do not kill it for that.
         startupProbe=_probe("/healthz", periodSeconds=1, failureThreshold=60),
     )
 
@@ -93,7 +93,7 @@ def inits(relay: OutboxRelay, operator: OperatorSettings) -> dict[str, Any]:
 
 
 def grace(relay: OutboxRelay) -> int:
-    """Longer than the drain, so that no pod is killed while it gives back."""
+    """Longer than the drain, so that no pod is killed while it gives back its claims."""
     return int((relay.spec.drain + AFTER_DRAIN_TIME).total_seconds())
 
 

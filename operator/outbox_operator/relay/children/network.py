@@ -1,4 +1,4 @@
-"""Service and NetworkPolicy: who finds the pods' port, and who may talk to it."""
+"""Service and NetworkPolicy: how the pods' port is found, and who may connect to it."""
 
 from typing import Any
 
@@ -10,7 +10,7 @@ DNS: Manifest = {"ports": [{"port": 53, "protocol": "UDP"}, {"port": 53, "protoc
 
 
 def build_service(relay: OutboxRelay) -> Manifest:
-    """For Prometheus. Without an address of its own: one asks each pod, never any of them."""
+    """For Prometheus. Headless, because each pod is scraped separately."""
     return {
         "apiVersion": "v1",
         "kind": "Service",
@@ -19,13 +19,13 @@ def build_service(relay: OutboxRelay) -> Manifest:
             "clusterIP": "None",
             "selector": selector(relay, "relay"),
             "ports": [{"name": "http", "port": PORT, "targetPort": "http", "protocol": "TCP"}],
-            "publishNotReadyAddresses": True,  # one that is not ready has the most to report
+            "publishNotReadyAddresses": True,  # a pod that is not ready has the most to report
         },
     }
 
 
 def build_network_policy(relay: OutboxRelay) -> Manifest:
-    """In: the one port. Out: as asked for, and the names of those."""
+    """Ingress: only our port. Egress: as the spec requests, and DNS."""
     everyone = {k: v for k, v in selector(relay, "").items() if v}
     spec: dict[str, Any] = {
         "podSelector": {"matchLabels": everyone},

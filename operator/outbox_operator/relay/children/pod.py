@@ -2,7 +2,7 @@
 The pods of a relay: what those that relay, reap and retire have in common. What they share with the
 pods of replays is in `shared.pod_parts`.
 
-Fit for the pod-security level `restricted`, unless the resource asks for something else.
+They meet the pod-security level `restricted`, unless the resource requests something else.
 """
 
 from typing import Any
@@ -31,7 +31,7 @@ CONFIG_FILE = f"{CONFIG_PATH}/relay.yaml"
 
 REQUESTS = {"cpu": "100m", "memory": "128Mi"}
 LIMITS = {"memory": "256Mi"}
-"""A relay takes some 75 MB at any backlog; a limit of cpu would only slow down its drains."""
+"""A relay uses about 75 MB at any backlog; a cpu limit would only make it drain more slowly."""
 
 
 def container(
@@ -59,10 +59,10 @@ def container(
 
 
 def resources(relay: OutboxRelay) -> Manifest:
-    asked = relay.spec.pod.resources
-    if not asked.requests and not asked.limits:
+    requested = relay.spec.pod.resources
+    if not requested.requests and not requested.limits:
         return {"requests": REQUESTS, "limits": LIMITS}
-    given: Manifest = asked.model_dump(mode="json", by_alias=True)
+    given: Manifest = requested.model_dump(mode="json", by_alias=True)
     return {kind: values for kind, values in given.items() if values}
 
 
@@ -75,11 +75,11 @@ def pod_template(
     annotations: dict[str, str] | None = None,
     **more: Any,
 ) -> Manifest:
-    """`config` is the name of the ConfigMap that they read."""
+    """`config` is the name of the ConfigMap that the pods read."""
     pod = relay.spec.pod
     spec: Manifest = {
         "serviceAccountName": service_account_of(relay),
-        "automountServiceAccountToken": False,  # nothing in it talks to the API server
+        "automountServiceAccountToken": False,  # nothing in the pod talks to the API server
         "enableServiceLinks": False,
         "securityContext": pod_security(pod, operator),
         "containers": containers,

@@ -1,4 +1,4 @@
-"""The CronJob that takes back what dead relays had claimed, if no living one did it before."""
+"""The CronJob that takes back what dead relays had claimed, unless a living one already has."""
 
 from outbox_operator.relay.children.pod import CONFIG_FILE, container, pod_template
 from outbox_operator.relay.spec.resource import OutboxRelay
@@ -6,7 +6,8 @@ from outbox_operator.settings import OperatorSettings
 from outbox_operator.shared.names import Manifest, labels, owned
 
 DEADLINE_SECONDS = 120
-"""Seconds. Reaping takes well under one; what takes so long hangs, and the next run tries again."""
+"""Reaping takes well under a second; a run that takes this long hangs, and the next one tries
+again."""
 
 
 def build_reaper(
@@ -31,7 +32,7 @@ def build_reaper(
         "spec": {
             "schedule": relay.spec.reaper.schedule,
             "concurrencyPolicy": "Forbid",
-            "startingDeadlineSeconds": 30,  # one that comes late is as good as the next
+            "startingDeadlineSeconds": 30,  # a late run is no better than the next one
             "successfulJobsHistoryLimit": 1,
             "failedJobsHistoryLimit": 1,
             "suspend": suspended,

@@ -1,4 +1,4 @@
-"""The Job that makes the database forget a relay, for `deletionPolicy: Delete`."""
+"""The Job that retires a relay in the database, for `deletionPolicy: Delete`."""
 
 from outbox_operator.relay.children.pod import CONFIG_FILE, container, pod_template
 from outbox_operator.relay.spec.resource import OutboxRelay
@@ -6,7 +6,6 @@ from outbox_operator.settings import OperatorSettings
 from outbox_operator.shared.names import Manifest, owned
 
 RETIRE_REASON = "the OutboxRelay was deleted with deletionPolicy: Delete"
-
 RETIRE_ACTOR = "outbox-operator"
 
 

@@ -1,8 +1,8 @@
 """
-How many pods: up when events wait for too long, down slowly, never up when more pods do not help.
+How many pods: up when events wait too long, down slowly, never up when more pods do not help.
 
-Pure: what must be remembered from look to look is a value that comes in and goes out. It is lost
-when the operator restarts, which costs a little time and nothing else.
+Pure: what must be remembered from one reconcile to the next is a value that comes in and goes out.
+A restart of the operator loses it, which costs a little time and nothing else.
 """
 
 from dataclasses import dataclass, replace
@@ -13,51 +13,53 @@ from outbox_operator.relay.spec.autoscaling import Autoscaling
 from outbox_operator.shared.reasons import Reason
 
 TRIAL_TIME = timedelta(seconds=75)
-"""How long after new pods are ready their worth is judged: rates are those of the last minute."""
+"""How long after new pods are ready their effect is judged: rates cover the last minute."""
 LEAST_GAIN = 1.1
-"""More pods must raise the rate by a tenth at least, or something else is the limit."""
+"""The factor by which more pods must raise the rate; otherwise something else is the limit."""
 CEILING_TIME = timedelta(minutes=10)
-"""How long the number that did not help is not tried again."""
+"""How long a number of pods that did not help is not tried again."""
 STORE_BUSY_SHARE = 0.8
-"""The share of their work that relays wait for the database, from which on more of them only queue
-up there."""
+"""The share of their work that pods spend waiting for the database above which more pods would only
+queue there."""
 LONGEST_DOUBT = timedelta(hours=1)
-"""How long fewer pods are not tried at most, however often they were too few."""
+"""The longest time until fewer pods are tried again, however often they were too few."""
 
 
 @dataclass(frozen=True)
 class Load:
-    """What the relays report, put together."""
+    """The reports of all pods, combined."""
 
     lag: float
-    """Seconds that the oldest event waits."""
+    """How long the oldest event has waited, in seconds."""
     pending: int
     rate: float
     """Events per second, of all pods that report."""
     store_share: float | None
-    """Of the pods' work: waiting for the database. None: not known."""
-    well: bool
+    """The share of the pods' work that is waiting for the database. None: not known."""
+    healthy: bool
     """Most pods reach store and broker."""
     pods: int
-    """So many report."""
+    """The number of pods that report."""
     window: timedelta = timedelta(minutes=1)
-    """What the rate is an average of."""
+    """The period that the rate is averaged over."""
 
     @property
     def drain(self) -> float:
-        """Seconds that the backlog would take at this rate."""
+        """How long the backlog would take at this rate, in seconds."""
         return self.pending / self.rate if self.rate > 0 else 0.0
 
 
 @dataclass(frozen=True)
 class Trial:
-    """Pods were added; was it worth it?"""
+    """Pods were added: do they help?"""
 
     before: int
+    """The number of pods before."""
     ready: int
-    """So many are ready when the new ones are, too; an old one that is sick is not waited for."""
+    """The number of ready pods that includes the new ones; an old pod that is not ready is not
+    waited for."""
     rate: float | None
-    """What there was before. None: not known, so there is no verdict, only time to settle."""
+    """The rate before. None: not known, so there is no judgement, only time to settle."""
     ready_at: datetime | None = None
 
 
@@ -69,14 +71,15 @@ class ScaleMemory:
     ceiling: int | None = None
     ceiling_until: datetime | None = None
     left: int | None = None
-    """The number before the last pod went, until it is known whether the rest is enough."""
+    """The number of pods before the last one was removed, until it is known whether the rest are
+    enough."""
     needed: int | None = None
-    """So many were needed: with fewer, events waited for too long."""
+    """The number that was needed: with fewer pods, events waited too long."""
     returns: int = 0
-    """How often in a row fewer than that were too few."""
+    """How many times in a row fewer pods than that were too few."""
 
     def settled(self) -> "ScaleMemory":
-        """After a change of the number: how long it has been high or low is counted again."""
+        """After a change of the number: the time that the lag is high or low starts again."""
         return replace(self, high_since=None, low_since=None, trial=None)
 
 
@@ -96,15 +99,15 @@ def scale(
     memory: ScaleMemory,
     now: datetime,
 ) -> Scale:
-    """`current` is what the Deployment asks for."""
+    """`current` is the number that the Deployment requests."""
     bounded = min(max(current, wanted.min_replicas), wanted.max_replicas)
     if bounded != current:
-        message = "within minReplicas and maxReplicas"
+        message = "brought within minReplicas and maxReplicas"
         return Scale(bounded, Reason.SCALING, message, memory.settled())
     if load is None:
-        message = "no pod reports how much waits: nothing is decided"
+        message = "no pod reports the backlog: the number of pods stays"
         return Scale(current, Reason.NO_REPORT, message, _interrupted(memory))
-    if not load.well:
+    if not load.healthy:
         message = "most pods do not reach store or broker: more of them would not help"
         return Scale(current, Reason.PODS_NOT_READY, message, _interrupted(memory))
     memory = _noted(wanted, load, memory, now)
@@ -139,7 +142,7 @@ def _up(
 ) -> Scale:
     high_since = memory.high_since or now
     why = (
-        f"the oldest event waits for {load.lag:.0f} s"
+        f"the oldest event has waited for {load.lag:.0f} s"
         if load.lag > wanted.target_lag_seconds
         else f"the backlog would take {load.drain:.0f} s"
     ) + f", the target is {wanted.target_lag_seconds} s"
@@ -147,11 +150,12 @@ def _up(
         if ready < trial.ready:
             return Scale(current, Reason.SCALING, f"{why}; waiting for new pods", memory)
         since = trial.ready_at or now
-        is_whole = load.pods >= ready  # otherwise what a silent one publishes is missed
-        if now - since < TRIAL_TIME or (not is_whole and now - since < 2 * TRIAL_TIME):
+        all_report = load.pods >= ready  # otherwise the rate lacks what silent pods publish
+        if now - since < TRIAL_TIME or (not all_report and now - since < 2 * TRIAL_TIME):
             memory = replace(memory, trial=replace(trial, ready_at=since))
-            return Scale(current, Reason.SCALING, f"{why}; seeing if new pods help", memory)
-        if is_whole and trial.rate is not None and load.rate < trial.rate * LEAST_GAIN:
+            message = f"{why}; measuring whether the new pods help"
+            return Scale(current, Reason.SCALING, message, memory)
+        if all_report and trial.rate is not None and load.rate < trial.rate * LEAST_GAIN:
             return _back(wanted, current, trial.before, trial.rate, load, memory, now)
         memory = replace(memory, trial=None)
     if now - high_since < wanted.scale_up_stabilization:
@@ -160,18 +164,19 @@ def _up(
         return Scale(current, Reason.AT_MAXIMUM, f"{why}; maxReplicas is reached", memory)
     most = wanted.max_replicas if memory.ceiling is None else memory.ceiling
     if current >= most:
-        message = f"{why}; but more pods did not help a while ago: database or broker is the limit"
+        message = f"{why}; more pods did not help a while ago: database or broker is the limit"
         return Scale(current, Reason.STORE_IS_THE_LIMIT, message, memory)
     if load.store_share is not None and load.store_share >= STORE_BUSY_SHARE:
         message = (
-            f"{why}; but {load.store_share:.0%} of what pods do is to wait for the database: "
-            "more of them would only queue up there"
+            f"{why}; pods spend {load.store_share:.0%} of their work waiting for the database: "
+            "more of them would only queue there"
         )
         return Scale(current, Reason.STORE_IS_THE_LIMIT, message, memory)
     more = min(wanted.max_replicas, most, current + max(1, current // 2))
-    # An average from before the burst is too low: whatever comes after it would look like a gain.
-    is_honest = now - high_since >= load.window and load.pods >= ready
-    trial = Trial(current, ready + more - current, load.rate if is_honest else None)
+    # A rate that includes the time before the burst is too low: any later rate would look like a
+    # gain.
+    is_comparable = now - high_since >= load.window and load.pods >= ready
+    trial = Trial(current, ready + more - current, load.rate if is_comparable else None)
     memory = replace(_learnt(memory, current).settled(), trial=trial)
     return Scale(more, Reason.SCALING, why, memory)
 
@@ -189,7 +194,7 @@ def _back(
     back = max(before, wanted.min_replicas)
     message = (
         f"{current} pods publish {load.rate:.0f} events/s, {before} published {rate:.0f}: database "
-        "or broker is the limit; not tried again for "
+        "or broker is the limit; more pods are not tried again for "
         f"{CEILING_TIME.total_seconds() / 60:.0f} minutes"
     )
     memory = replace(
@@ -199,7 +204,7 @@ def _back(
 
 
 def _learnt(memory: ScaleMemory, current: int) -> ScaleMemory:
-    """A pod that went is missed."""
+    """Scaling up again shows that the removed pod was needed."""
     if memory.left is None or current >= memory.left:
         return memory
     returns = memory.returns + 1 if memory.needed == memory.left else 1
@@ -210,8 +215,8 @@ def _learnt(memory: ScaleMemory, current: int) -> ScaleMemory:
 
 
 def _down(wanted: Autoscaling, current: int, memory: ScaleMemory, now: datetime) -> Scale:
-    """A steady load that needs all of them lets nothing wait, too: whether fewer are enough is
-    only known from trying, which is done half as often every time that it fails."""
+    """A steady load that needs all pods also keeps the lag low: only a trial shows whether fewer
+    are enough. After each failed trial the next one waits twice as long."""
     in_doubt = memory.needed is not None and current <= memory.needed
     wait = wanted.scale_down_stabilization
     if in_doubt:
@@ -219,7 +224,7 @@ def _down(wanted: Autoscaling, current: int, memory: ScaleMemory, now: datetime)
     if memory.low_since is None or now - memory.low_since < wait:
         message = "the lag is within the target"
         if in_doubt and current == memory.needed:
-            message += f"; with fewer pods it was not, they are tried after {format_duration(wait)}"
+            message += f"; with fewer pods it was not: they are tried after {format_duration(wait)}"
         return Scale(current, Reason.AS_EXPECTED, message, memory)
     if memory.needed is not None and current < memory.needed:
         memory = replace(memory, needed=None, returns=0)  # fewer are enough now

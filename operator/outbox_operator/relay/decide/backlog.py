@@ -1,7 +1,7 @@
 """
-The backlog as people read it: what waits, how old it is, whether it is too much.
+The backlog for people: what waits, how old it is, and whether it is too much.
 
-Figures are rounded where their last digits mean nothing, so that a status is not written for them.
+Figures are rounded to the digits that matter, so that the others cause no status update.
 """
 
 from collections.abc import Sequence
@@ -15,12 +15,11 @@ from outbox_operator.shared.checks import Finding
 from outbox_operator.shared.figures import rounded
 from outbox_operator.shared.reasons import Reason
 
-USUAL_LAG_SECONDS = 60.0
-"""From this age of its oldest event on a backlog is not healthy, where the spec has no other
-target."""
+DEFAULT_LAG_SECONDS = 60.0
+"""Above this age of its oldest event a backlog is unhealthy, unless the spec has its own target."""
 MOST_ERRORS = 5
-USUAL_WINDOW_SECONDS = 60.0
-"""What rates are an average of, where a process does not report it."""
+DEFAULT_WINDOW_SECONDS = 60.0
+"""The period that rates are averaged over, if a process does not report it."""
 
 
 def backlog_of(reports: Sequence[Report]) -> Backlog | None:
@@ -44,12 +43,12 @@ def throughput_of(reports: Sequence[Report]) -> Throughput | None:
 
 
 def errors_of(reports: Sequence[Report]) -> tuple[TopError, ...]:
-    """Of the dead, as the database groups them: the same in each report."""
+    """Why events are dead, as the database groups them: the same in each report."""
     return tuple(reports[0].top_errors[:MOST_ERRORS]) if reports else ()
 
 
 def load_of(reports: Sequence[Report]) -> Load | None:
-    """None where nobody reports."""
+    """None if no pod reports."""
     if not reports:
         return None
     backlog = next((r.backlog for r in reports if r.backlog is not None), None)
@@ -61,12 +60,12 @@ def load_of(reports: Sequence[Report]) -> Load | None:
         lag=backlog.oldest_pending_seconds if backlog else 0.0,
         pending=backlog.pending if backlog else 0,
         rate=sum(r.rates.published for r in reports),
-        # Of their work, not of their time: a minute's average would hide that a burst, which is
-        # younger, waits for nothing but the database.
+        # A share of their work, not of their time: the average over a minute would hide a burst
+        # that has just begun, and waits only for the database.
         store_share=store / work if work else None,
-        well=backlog is not None and 2 * ready >= len(reports),
+        healthy=backlog is not None and 2 * ready >= len(reports),
         pods=len(reports),
-        window=timedelta(seconds=max(r.rates.seconds or USUAL_WINDOW_SECONDS for r in reports)),
+        window=timedelta(seconds=max(r.rates.seconds or DEFAULT_WINDOW_SECONDS for r in reports)),
     )
 
 
@@ -85,11 +84,11 @@ def unhealthy(
     relay: OutboxRelay, backlog: Backlog, errors: Sequence[TopError], before: RelayStatus
 ) -> Finding | None:
     spec = relay.spec
-    limit = float(spec.autoscaling.target_lag_seconds) if spec.autoscaling else USUAL_LAG_SECONDS
+    limit = float(spec.autoscaling.target_lag_seconds) if spec.autoscaling else DEFAULT_LAG_SECONDS
     was_high = any(
         c.type == "BacklogHealthy" and c.reason == Reason.LAG_TOO_HIGH for c in before.conditions
     )
-    if backlog.oldest_pending_seconds > (limit / 2 if was_high else limit):  # so it does not flap
+    if backlog.oldest_pending_seconds > (limit / 2 if was_high else limit):  # to avoid flapping
         why = "; it is paused" if spec.paused else ""
         return Finding(
             Reason.LAG_TOO_HIGH,
@@ -106,12 +105,12 @@ def about(backlog: Backlog, count: int) -> str:
 
 
 def _and_dead(relay: OutboxRelay, backlog: Backlog, errors: Sequence[TopError]) -> str:
-    return f". And {_dead(relay, backlog, errors)}" if backlog.dead else ""
+    return f". Also, {_dead(relay, backlog, errors)}" if backlog.dead else ""
 
 
 def _dead(relay: OutboxRelay, backlog: Backlog, errors: Sequence[TopError]) -> str:
-    most = f", most for: {errors[0].text}" if errors else ""
+    most = f", most of them because: {errors[0].text}" if errors else ""
     return (
-        f"{about(backlog, backlog.dead)} events are dead{most}. Look at them with `outbox-relay "
-        "dead`; when the cause is gone, bring them back with an OutboxReplay"
+        f"{about(backlog, backlog.dead)} events are dead{most}. List them with `outbox-relay "
+        "dead`; when the cause is fixed, replay them with an OutboxReplay"
     )

@@ -1,8 +1,8 @@
 """
-Which children a relay has now: all of them, with the number of pods that it should have. One that
-is being deleted gets nothing but what makes the database forget it.
+Which children a relay has now: all of them, with the number of pods that it should have. A relay
+that is being deleted only gets what retires it in the database.
 
-The order is that of their making: what others refer to comes first.
+They are created in this order: what others refer to comes first.
 """
 
 import hashlib
@@ -15,7 +15,12 @@ from outbox_operator.relay.children.deployment import build_deployment
 from outbox_operator.relay.children.network import build_network_policy, build_service
 from outbox_operator.relay.children.reaper import build_reaper
 from outbox_operator.relay.children.retirement import build_retirement
-from outbox_operator.relay.decide.deletion import is_collected, is_drained, is_leaving, is_retiring
+from outbox_operator.relay.decide.deletion import (
+    is_being_deleted,
+    is_collected,
+    is_drained,
+    is_retiring,
+)
 from outbox_operator.relay.seen import RelaySeen
 from outbox_operator.relay.spec.resource import OutboxRelay
 from outbox_operator.settings import OperatorSettings
@@ -27,7 +32,8 @@ from outbox_operator.shared.seen import Secret
 class RelayChildren:
     wanted: list[Manifest]
     unwanted: list[tuple[str, str]]
-    """Kind and name. At once: what pods of an older revision may need is in `leftovers`."""
+    """Kind and name. Removed at once: what pods of an older revision may need is in
+    `leftovers`."""
 
 
 def decide_children(
@@ -36,10 +42,10 @@ def decide_children(
     operator: OperatorSettings,
     replicas: int,
     *,
-    reaper_rests: bool = False,
+    suspend_reaper: bool = False,
 ) -> RelayChildren:
-    """The reaper of a new relay does not rest: see `decide.reaping`."""
-    if is_leaving(relay):
+    """The reaper of a new relay is not suspended: see `decide.reaping`."""
+    if is_being_deleted(relay):
         return RelayChildren(last_children(relay, seen, operator), [])
     config = build_config_map(relay)
     name = config["metadata"]["name"]
@@ -53,7 +59,7 @@ def decide_children(
         config,
         build_service(relay),
         build_deployment(relay, operator, replicas, name, secrets_digest(seen.secrets)),
-        build_reaper(relay, operator, name, suspended=relay.spec.paused or reaper_rests),
+        build_reaper(relay, operator, name, suspended=relay.spec.paused or suspend_reaper),
     ]
     return RelayChildren(
         wanted,
@@ -62,7 +68,7 @@ def decide_children(
 
 
 def lacks(seen: RelaySeen, children: RelayChildren) -> bool:
-    """Whether one of them is still to be made."""
+    """Whether one of the children does not exist yet."""
     return any(seen.child(c["kind"], c["metadata"]["name"]) is None for c in children.wanted)
 
 
@@ -74,8 +80,8 @@ def accounts(relay: OutboxRelay) -> list[Manifest]:
 def last_children(
     relay: OutboxRelay, seen: RelaySeen, operator: OperatorSettings
 ) -> list[Manifest]:
-    """Of a relay that is being deleted. What is gone stays gone: the garbage collector, or
-    a person who removed it, would have to do it again, for ever."""
+    """Of a relay that is being deleted. What is gone is not created again: the garbage collector,
+    or the person who removed it, would have to remove it over and over."""
     if not is_retiring(relay) or is_collected(relay):
         return []
     config = build_config_map(relay)
@@ -92,22 +98,22 @@ def last_children(
 
 
 def stays(child: Manifest, seen: RelaySeen) -> bool:
-    """Whether it is there, and nobody is about to remove it."""
+    """Whether it exists, and is not being deleted."""
     live = seen.child(child["kind"], child["metadata"]["name"])
     return live is not None and "deletionTimestamp" not in live["metadata"]
 
 
 def fixed_replicas(relay: OutboxRelay) -> int | None:
-    """How many pods, where that is not the autoscaler's decision."""
+    """The number of pods, unless the autoscaler decides it."""
     if is_retiring(relay):
         return 0
     if relay.spec.paused:
-        return min(1, relay.spec.replicas)  # it watches: backlog and lag stay visible
+        return min(1, relay.spec.replicas)  # one pod reports: backlog and lag stay visible
     return relay.spec.replicas if relay.spec.autoscaling is None else None
 
 
 def secrets_digest(secrets: Sequence[Secret]) -> str:
-    """Changes when a Secret does. Of its version, not of its content: a digest of a password is
-    something to guess passwords with."""
+    """Changes when a Secret does. A digest of versions, not of contents: a digest of a password
+    would help to guess it."""
     text = ",".join(f"{s.name}={s.version}" for s in sorted(secrets, key=lambda s: s.name))
     return hashlib.sha256(text.encode()).hexdigest()[:16]

@@ -1,13 +1,13 @@
 """
 Leftovers: what a relay had before its last change, and may be removed now.
 
-A rollout may take long, or never succeed, and all the while a pod of an older revision may have to
-be made again: it needs the ConfigMap and the ServiceAccount that it had. So they stay until every
-pod is a new one. Called by the reconciler with what was seen after the children were written.
+A rollout may take long, or never succeed. Until then a pod of an older revision may have to be
+created again, and needs its ConfigMap and ServiceAccount: they stay until every pod is a new one.
+Called by the reconciler with what was seen after the children were written.
 """
 
 from outbox_operator.relay.decide.children import RelayChildren
-from outbox_operator.relay.decide.deletion import is_leaving
+from outbox_operator.relay.decide.deletion import is_being_deleted
 from outbox_operator.relay.decide.rollout import (
     account_in_use,
     config_in_use,
@@ -20,8 +20,9 @@ from outbox_operator.shared.names import child_name, service_account_of
 from outbox_operator.shared.objects import Body
 
 KEPT_CONFIG_MAPS = 3
-"""ConfigMaps of changes that never succeeded and that no pod has now; the newest ones, because a
-pod of one of them may be about to be made again. Somebody may try twenty changes in a row."""
+"""How many ConfigMaps to keep of changes that never succeeded and that no pod uses now: the newest
+ones, because a pod of one of them may be about to be created again. Somebody may try twenty changes
+in a row."""
 
 Name = tuple[str, str]
 """Kind and name of a child."""
@@ -30,8 +31,8 @@ Name = tuple[str, str]
 def decide_leftovers(
     relay: OutboxRelay, seen: RelaySeen, children: RelayChildren, replicas: int
 ) -> list[Name]:
-    if is_leaving(relay):
-        return []  # all of them go with the resource
+    if is_being_deleted(relay):
+        return []  # all of them are deleted with the resource
     wanted = {(c["kind"], c["metadata"]["name"]) for c in children.wanted}
     used = {*seen.mounted, config_in_use(relay, seen)}
     unused = [n for n in _configs(relay, seen) if n not in wanted and n[1] not in used]
@@ -50,7 +51,7 @@ def _configs(relay: OutboxRelay, seen: RelaySeen) -> list[Name]:
     found = {
         (kind, name): made
         for (kind, name), made in seen.children.items()
-        # The first operators had one of this very name, which they changed.
+        # The first operators had a single ConfigMap of this name, and changed it.
         if kind == "ConfigMap"
         and (name == own or name.startswith(f"{own}-"))
         and is_ours(relay, made)
@@ -59,7 +60,7 @@ def _configs(relay: OutboxRelay, seen: RelaySeen) -> list[Name]:
 
 
 def is_ours(relay: OutboxRelay, child: Body | None) -> bool:
-    """We made it, or have adopted it. One that is nobody's may be a person's copy."""
+    """This relay owns it. One without an owner may be a person's copy."""
     owners = (child or {"metadata": {}})["metadata"].get("ownerReferences") or ()
     return any(owner["uid"] == relay.metadata.uid for owner in owners)
 

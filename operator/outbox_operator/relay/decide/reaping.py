@@ -1,9 +1,9 @@
 """
-Reaping: whether the CronJob is needed. Relays take back what dead ones had claimed by themselves,
-every half lease; the CronJob does it only where no relay works.
+Reaping: whether the CronJob is needed. Every half lease, relays themselves take back what dead ones
+had claimed; the CronJob does it only while no relay works.
 
-Called by the reconciler. What the CronJob is now is part of the decision, so that pods that come
-and go do not switch it on and off.
+Called by the reconciler. The CronJob's current state is part of the decision, so that pods that
+come and go do not switch it on and off.
 """
 
 from datetime import datetime, timedelta
@@ -15,20 +15,23 @@ from outbox_operator.shared.conditions import RelayCondition
 from outbox_operator.shared.names import child_name
 
 SOON_BACK_TIME = timedelta(minutes=1)
-"""How long no pod may be ready before the CronJob takes over. It runs once a minute at most: what
-is back within that time would have been no later."""
+"""How long no pod may be ready before the CronJob takes over. It runs once a minute at most, so a
+pod that is back within this time is no slower."""
 
 
-def reaper_rests(relay: OutboxRelay, seen: RelaySeen, replicas: int, now: datetime) -> bool:
+def should_suspend_reaper(
+    relay: OutboxRelay, seen: RelaySeen, replicas: int, now: datetime
+) -> bool:
     live = seen.child("CronJob", child_name(relay, "reaper")) or {}
-    rests = bool(live.get("spec", {}).get("suspend"))
+    suspended = bool(live.get("spec", {}).get("suspend"))
     counts = count_pods(relay, seen, replicas)
     if counts.ready:
-        return rests or is_complete(seen, counts)
-    return rests and now - _none_since(relay, now) < SOON_BACK_TIME
+        return suspended or is_complete(seen, counts)
+    return suspended and now - _none_since(relay, now) < SOON_BACK_TIME
 
 
 def _none_since(relay: OutboxRelay, now: datetime) -> datetime:
-    """Since when no pod is ready, by the status before; now, if it does not show that yet."""
+    """Since when no pod is ready, according to the last status; now, if it does not show that
+    yet."""
     ready = next((c for c in relay.status.conditions if c.type == RelayCondition.READY), None)
     return now if ready is None or ready.status == "True" else ready.last_transition_time

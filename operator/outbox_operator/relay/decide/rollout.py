@@ -1,9 +1,8 @@
 """
 The rollout: whether the last change has reached every pod, and whether it ever will.
 
-Judged from the Deployment as it was just written, and from the status before. Read by `status`
-(Ready, Reconciling, Stalled), `leftovers` (what the pods before the change still need) and
-`reaping`.
+Judged from the Deployment as it was just written, and from the last status. Used by `status`
+(Ready, Reconciling, Stalled), `leftovers` (what the old pods still need) and `reaping`.
 """
 
 from dataclasses import dataclass
@@ -29,15 +28,15 @@ NEEDS_NO_PERSON = frozenset(
         Reason.PODS_NOT_SCHEDULED,
     }
 )
-"""What often ends without a person: a database that is just being installed or fails over, a node
-that an autoscaler adds. A rollout that meets it is given up only when it is overdue."""
+"""Problems that often end without a person: a database is being installed or fails over, an
+autoscaler adds a node. They stall a rollout only when it is overdue."""
 
 
 @dataclass(frozen=True)
 class Counts:
-    """Of pods, as the Deployment counts them."""
+    """Numbers of pods, as the Deployment counts them."""
 
-    asked: int
+    requested: int
     existing: int
     updated: int
     ready: int
@@ -46,12 +45,12 @@ class Counts:
 
     @property
     def complete(self) -> bool:
-        return self.current and self.updated == self.existing == self.ready == self.asked
+        return self.current and self.updated == self.existing == self.ready == self.requested
 
     @property
     def replaced(self) -> bool:
-        """Every pod that there is is a new one; how many, and how well they are, is another
-        question."""
+        """Every existing pod is a new one, no matter how many there are, and whether they are
+        ready."""
         return self.current and self.updated == self.existing
 
 
@@ -61,7 +60,7 @@ def count_pods(relay: OutboxRelay, seen: RelaySeen, replicas: int) -> Counts:
         return Counts(replicas, 0, 0, 0, current=False)
     status = live.get("status") or {}
     return Counts(
-        asked=replicas,
+        requested=replicas,
         existing=status.get("replicas", 0),
         updated=status.get("updatedReplicas", 0),
         ready=status.get("readyReplicas", 0),
@@ -71,16 +70,16 @@ def count_pods(relay: OutboxRelay, seen: RelaySeen, replicas: int) -> Counts:
 
 
 def is_complete(seen: RelaySeen, counts: Counts) -> bool:
-    """All is as the spec asks for. A child that was refused, or that the operator does not write
+    """All is as the spec requests. A child that was refused, or that the operator does not write
     now, is still as it was before the change."""
     withheld = seen.restraint is not None and (
-        seen.restraint.holds or seen.restraint.reason == Reason.ROLLOUT_WAITING
+        seen.restraint.blocks_writes or seen.restraint.reason == Reason.ROLLOUT_WAITING
     )
     return counts.complete and not seen.refusals and not withheld
 
 
 def rolled_out(relay: OutboxRelay, seen: RelaySeen, counts: Counts) -> RolledOut | None:
-    """The last change that reached every pod: this one, or the one that was known before."""
+    """The last change that reached every pod: the current one, or the one known before."""
     if not is_complete(seen, counts):
         return relay.status.rolled_out
     return RolledOut(
@@ -91,23 +90,23 @@ def rolled_out(relay: OutboxRelay, seen: RelaySeen, counts: Counts) -> RolledOut
 
 
 def is_done(relay: OutboxRelay, seen: RelaySeen, counts: Counts, done: RolledOut | None) -> bool:
-    """Nothing is being changed, however well the pods are: one that fails later, or that the
-    autoscaler adds, is no change that somebody waits for."""
+    """No change is being carried out, whether the pods are ready or not: a pod that fails later, or
+    that the autoscaler adds, is no change that somebody waits for."""
     reached = done is not None and done.generation == relay.metadata.generation
     return reached and counts.replaced and not seen.refusals
 
 
 def obstacle(relay: OutboxRelay, seen: RelaySeen, counts: Counts, now: datetime) -> Finding | None:
-    """Why an unfinished change cannot go on without a person. Only what is new counts: what the
-    old pods suffer from, and what the Deployment's status shows of them, may be what it
+    """Why an unfinished change cannot continue without a person. Only new pods count: what is wrong
+    with the old ones, and what the Deployment's status shows about them, may be what the change
     corrects."""
     revision = revision_in_use(relay, seen)
-    new = [p for p in seen.pods if not p.leaving and revision in (None, p.revision)]
+    new = [p for p in seen.pods if not p.terminating and revision in (None, p.revision)]
     around = with_(
         seen,
         pods=new,
         children=seen.children if counts.current else {},
-        refusals=[r for r in seen.refusals if not r.passing],
+        refusals=[r for r in seen.refusals if not r.temporary],
     )
     found = first_finding(relay, around, now)
     if found is None or (found.reason in NEEDS_NO_PERSON and not is_overdue(relay, around)):
@@ -122,13 +121,14 @@ def config_in_use(relay: OutboxRelay, seen: RelaySeen) -> str | None:
 
 
 def account_in_use(relay: OutboxRelay, seen: RelaySeen) -> str | None:
-    """Whom the Deployment's next pod is."""
+    """The service account of the Deployment's next pod."""
     spec: Body = _template(_deployment(relay, seen) or {}).get("spec") or {}
     return spec.get("serviceAccountName")
 
 
 def revision_in_use(relay: OutboxRelay, seen: RelaySeen) -> str | None:
-    """Of the Deployment's next pod. None: an operator that knew no revisions has made it."""
+    """The revision of the Deployment's next pod. None: an operator that did not know revisions yet
+    wrote the Deployment."""
     metadata: Body = _template(_deployment(relay, seen) or {}).get("metadata") or {}
     annotations: Body = metadata.get("annotations") or {}
     return annotations.get(REVISION)

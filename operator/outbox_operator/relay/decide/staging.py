@@ -1,10 +1,10 @@
 """
-Staged rollout: when a new operator wants other pods, of all relays at once, they change one after
-another.
+Staged rollout: when a new operator would change the pods of all relays at once, they change one
+after another.
 
-Asked by the reconciler. Whatever a person or a Secret changed never waits, nor does a new relay, a
-repair, or a change of the number of pods. Which relays are done is seen in the cluster: after a
-restart the operator goes on with the others.
+Called by the reconciler. A change by a person or of a Secret never waits, nor does a new relay, a
+repair, or a change of the number of pods. The cluster shows which relays are done: after a restart
+the operator continues with the others.
 """
 
 import math
@@ -24,12 +24,12 @@ from outbox_operator.shared.reasons import Reason
 from outbox_operator.shared.seen import Restraint
 
 STAGED = "Deployment"
-"""What waits: the pods. The file that the new ones read is a ConfigMap of its own."""
+"""The child that waits: the pods. The file that the new pods read is in a new ConfigMap."""
 
 
 class Turns:
-    """When each relay may change its pods: one after another, with a pause between two. The first
-    may at once."""
+    """When each relay may change its pods: one after another, with a pause in between. The first
+    may change at once."""
 
     def __init__(self, pause: timedelta) -> None:
         self.pause = pause
@@ -43,21 +43,21 @@ class Turns:
         return self._turns[relay]
 
     def left(self, relay: tuple[str, str], now: datetime) -> float:
-        """Seconds until its turn; infinite, where it waits for none."""
+        """Seconds until its turn; infinite if it waits for none."""
         turn = self._turns.get(relay, now)
         return (turn - now).total_seconds() if turn > now else math.inf
 
     def done(self, relay: tuple[str, str]) -> None:
-        """It has changed, or need not, or is gone."""
+        """It has changed, or does not have to, or is gone."""
         self._turns.pop(relay, None)
 
 
 def comes_from_the_operator(
     relay: OutboxRelay, seen: RelaySeen, wanted: Sequence[Manifest]
 ) -> bool:
-    """Whether the pods would change, although neither the resource nor its Secrets did: what there
-    is was once rolled out for this very generation. Otherwise somebody waits for the change, or has
-    changed the Deployment: an edit and a repair go at once."""
+    """Whether the pods would change although neither the resource nor its Secrets did: the current
+    Deployment was rolled out for this same generation. Otherwise somebody waits for the change, or
+    has changed the Deployment: edits and repairs are carried out at once."""
     done, meta = relay.status.rolled_out, relay.metadata
     if done is None or done.generation != meta.generation or meta.deletion_timestamp is not None:
         return False
@@ -75,7 +75,7 @@ def comes_from_the_operator(
 
 
 def without_staged(seen: RelaySeen, wanted: Sequence[Manifest]) -> list[Manifest]:
-    """What need not wait. One that is not there yet is needed by nobody who could be hurt."""
+    """The children that need not wait. Creating one that does not exist yet disturbs nothing."""
     return [
         child
         for child in wanted
@@ -88,10 +88,10 @@ def what_waits(turn: datetime, pause: timedelta) -> Restraint:
         RelayCondition.PROGRESSING,
         "True",
         Reason.ROLLOUT_WAITING,
-        "the operator asks for other pods than it did before; so that not all relays change at "
-        f"once, they follow each other by {pause.total_seconds():g} s (operator.rolloutDelay), and "
-        f"this one changes at {turn:%H:%M:%S} UTC. An edit of the resource does not wait",
-        holds=False,
+        "the operator was upgraded or reconfigured, which changes the pods of all relays: one "
+        f"relay every {pause.total_seconds():g} s (operator.rolloutDelay), this one at "
+        f"{turn:%H:%M:%S} UTC. An edit of the resource does not wait",
+        blocks_writes=False,
     )
 
 

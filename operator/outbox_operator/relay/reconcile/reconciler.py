@@ -3,13 +3,14 @@ Reconcile a relay: gather, decide, apply, report.
 
 Called by `dispatch` for one relay at a time. Three things are not in that order, each for a reason:
 
-- The finalizer is written before anything else: until it is there the resource may go at any time.
-- Whether the relay is still there, and still the same, is read once more before something is made
-  or adopted: only the decision knows that, and to ask with every look would double the requests of
-  five hundred idle relays.
+- The finalizer is written before anything else: until it is set, the resource may be gone at any
+  time.
+- Before anything is created or adopted, the relay is read once more, to confirm that it still
+  exists and has not changed. Only the decision shows that this is needed, and reading it at every
+  reconcile would double the requests of five hundred idle relays.
 - Leftovers, the finalizer's release and the status are judged by the children as they were just
-  written: by what was there before, a change that has only begun would pass for done, and what old
-  pods still need would be removed.
+  written. Judged by the children before that, a change that has only begun would look done, and
+  what old pods still need would be removed.
 """
 
 import contextlib
@@ -21,13 +22,17 @@ from pydantic import ValidationError
 from outbox_operator.kube.api import ApiError, Unreachable
 from outbox_operator.kube.kinds import RELAYS
 from outbox_operator.kube.writer import Writer
-from outbox_operator.reconciling import KindReconciler, Looked
+from outbox_operator.reconciling import KindReconciler, Reconciled
 from outbox_operator.relay.decide.autoscaling import ScaleMemory
 from outbox_operator.relay.decide.children import RelayChildren, decide_children, lacks
-from outbox_operator.relay.decide.deletion import how_to_let_go, is_leaving, without_forbidden
+from outbox_operator.relay.decide.deletion import (
+    how_to_delete_anyway,
+    is_being_deleted,
+    without_forbidden,
+)
 from outbox_operator.relay.decide.leftovers import decide_leftovers
-from outbox_operator.relay.decide.looks import seconds_to_next_look
-from outbox_operator.relay.decide.reaping import reaper_rests
+from outbox_operator.relay.decide.next_reconcile import seconds_to_next_reconcile
+from outbox_operator.relay.decide.reaping import should_suspend_reaper
 from outbox_operator.relay.decide.replicas import Replicas, decide_replicas
 from outbox_operator.relay.decide.staging import (
     Turns,
@@ -41,10 +46,10 @@ from outbox_operator.relay.reconcile.finalizer import Finalizer
 from outbox_operator.relay.seen import RelaySeen
 from outbox_operator.relay.spec.resource import OutboxRelay, RelayStatus
 from outbox_operator.relay.status import (
-    as_far_as_done,
-    decide_hindered,
     decide_invalid,
+    decide_right_missing,
     decide_status,
+    while_blocked,
 )
 from outbox_operator.settings import OperatorSettings
 from outbox_operator.shared.objects import Body, Key, why_invalid, without_spec
@@ -54,31 +59,31 @@ from outbox_operator.shared.restraining import adopts
 
 @dataclass
 class RelayMemory:
-    """Of one relay, from look to look."""
+    """Of one relay, from one reconcile to the next."""
 
     scale: ScaleMemory = field(default_factory=ScaleMemory)
     made_of: object = None
     children: RelayChildren | None = None
-    """What was decided last, and of what: as long as that stays, so does this."""
+    """The last decision. It is used again as long as `made_of`, its input, stays the same."""
     announced: Announced | None = None
     refused: int = 0
-    """How often in a row the API server did not take a child."""
+    """How many times in a row the API server refused a child."""
 
 
 @dataclass(frozen=True)
 class Plan:
-    """What one look decided."""
+    """What one reconcile decided."""
 
     relay: OutboxRelay
     seen: RelaySeen
-    """With what holds the operator back, if anything does."""
+    """With the restraint, if there is one."""
     replicas: Replicas
     children: RelayChildren
 
     @property
-    def holds(self) -> bool:
-        """Nothing is written."""
-        return self.seen.restraint is not None and self.seen.restraint.holds
+    def blocks_writes(self) -> bool:
+        """No child is written."""
+        return self.seen.restraint is not None and self.seen.restraint.blocks_writes
 
 
 class RelayReconciler(KindReconciler[RelayMemory]):
@@ -88,7 +93,7 @@ class RelayReconciler(KindReconciler[RelayMemory]):
         self._finalizer = Finalizer(writer)
         self._turns = Turns(settings.rollout_delay)
 
-    async def look(self, key: Key, body: Body) -> Looked:
+    async def reconcile(self, key: Key, body: Body) -> Reconciled:
         now = datetime.now(UTC)
         memory = self._memory(key, body["metadata"]["uid"])
         try:
@@ -100,7 +105,7 @@ class RelayReconciler(KindReconciler[RelayMemory]):
         plan = self._decide(key, relay, seen, memory, now)
         seen = await self._apply(plan)
         if await self._finalizer.release(plan.relay, seen):
-            return Looked()  # it is gone: there is nobody left to report to
+            return Reconciled()  # it is gone: there is no status left to write
         return await self._report_plan(key, body, plan, seen, memory, now)
 
     def forget(self, key: Key) -> None:
@@ -117,8 +122,8 @@ class RelayReconciler(KindReconciler[RelayMemory]):
         before = RelayStatus.model_validate(body.get("status") or {})
         generation = body["metadata"].get("generation", 0)
         now = datetime.now(UTC)
-        status = decide_hindered(before, generation, why, now)
-        with contextlib.suppress(ApiError, Unreachable):  # it may be this very right
+        status = decide_right_missing(before, generation, why, now)
+        with contextlib.suppress(ApiError, Unreachable):  # it may be this right that is missing
             await self._report(without_spec(body), body, status, [], now)
 
     # Decide --------------------------------------------------------------------------------------
@@ -127,7 +132,11 @@ class RelayReconciler(KindReconciler[RelayMemory]):
         self, key: Key, relay: OutboxRelay, seen: RelaySeen, memory: RelayMemory, now: datetime
     ) -> Plan:
         restraint = self._restraint(relay, seen, now)
-        if restraint is not None and restraint.reason == Reason.FORBIDDEN and is_leaving(relay):
+        if (
+            restraint is not None
+            and restraint.reason == Reason.FORBIDDEN
+            and is_being_deleted(relay)
+        ):
             relay, restraint = without_forbidden(relay), None
         seen = replace(seen, restraint=restraint)
         replicas = decide_replicas(relay, seen, memory.scale, now)
@@ -145,21 +154,21 @@ class RelayReconciler(KindReconciler[RelayMemory]):
         replicas: int,
         now: datetime,
     ) -> RelayChildren:
-        if is_leaving(relay):  # then it depends on what is still there
+        if is_being_deleted(relay):  # then the children depend on what still exists
             return decide_children(relay, seen, self._settings, replicas)
-        rests = reaper_rests(relay, seen, replicas, now)
-        made_of = (relay.metadata.generation, replicas, tuple(seen.secrets), rests)
+        suspend_reaper = should_suspend_reaper(relay, seen, replicas, now)
+        made_of = (relay.metadata.generation, replicas, tuple(seen.secrets), suspend_reaper)
         if memory.children is None or memory.made_of != made_of:
             memory.made_of = made_of
             memory.children = decide_children(
-                relay, seen, self._settings, replicas, reaper_rests=rests
+                relay, seen, self._settings, replicas, suspend_reaper=suspend_reaper
             )
         return memory.children
 
     def _staged(
         self, key: Key, relay: OutboxRelay, children: RelayChildren, seen: RelaySeen, now: datetime
     ) -> tuple[RelayChildren, RelaySeen]:
-        """What may be written now, where the operator itself is what changed."""
+        """The children that may be written now, if only the operator has changed."""
         if not comes_from_the_operator(relay, seen, children.wanted):
             self._turns.done(key[1:])
             return children, seen
@@ -172,12 +181,12 @@ class RelayReconciler(KindReconciler[RelayMemory]):
     # Apply ---------------------------------------------------------------------------------------
 
     async def _apply(self, plan: Plan) -> RelaySeen:
-        """What is seen then: the children as they were just written."""
+        """Returns what is seen afterwards: the children as they were just written."""
         relay, children = plan.relay, plan.children
-        if plan.holds:
+        if plan.blocks_writes:
             return plan.seen
         if lacks(plan.seen, children) or adopts(plan.seen, children.wanted, children.unwanted):
-            # Children of a dead or dying owner would be removed, and made again.
+            # The garbage collector would remove children of a deleted owner.
             await self._gatherer.confirm(RELAYS, relay)
         seen = await self._writer.apply(relay, children.wanted, plan.seen)
         leftovers = decide_leftovers(relay, seen, children, plan.replicas.wanted)
@@ -194,39 +203,41 @@ class RelayReconciler(KindReconciler[RelayMemory]):
         seen: RelaySeen,
         memory: RelayMemory,
         now: datetime,
-    ) -> Looked:
+    ) -> Reconciled:
         relay, replicas = plan.relay, plan.replicas
         status = decide_status(relay, seen, replicas.wanted, replicas.scale, now)
-        if plan.holds:
+        if plan.blocks_writes:
             assert plan.seen.restraint is not None
-            status = as_far_as_done(relay, status, plan.seen.restraint)
+            status = while_blocked(relay, status, plan.seen.restraint)
         before = memory.announced or Announced.of(relay.status)
         notices, memory.announced = decide_notices(
-            before, status, replicas.asked, replicas.wanted, replicas.scale, now
+            before, status, replicas.current, replicas.wanted, replicas.scale, now
         )
         notices = [
-            *self._ignoring.notices(relay),
+            *self._unknown_fields.notices(relay),
             *notices,
             *self._restrainer.notices(relay),
         ]
         await self._report(relay, body, status, notices, now)
         self._finalizer.reported(relay.metadata.uid, status)
         memory.refused = memory.refused + 1 if seen.refusals else 0
-        again = seconds_to_next_look(self._settings, seen, status, replicas.wanted, memory.refused)
-        return Looked(min(again, self._turns.left(key[1:], now)), status.conditions)
+        again = seconds_to_next_reconcile(
+            self._settings, seen, status, replicas.wanted, memory.refused
+        )
+        return Reconciled(min(again, self._turns.left(key[1:], now)), status.conditions)
 
     async def _refuse(
         self, body: Body, error: ValidationError, memory: RelayMemory, now: datetime
-    ) -> Looked:
-        """A spec that the schema let through and we cannot use."""
+    ) -> Reconciled:
+        """For a spec that the schema accepts but we cannot use."""
         why = why_invalid(error)
         resource = without_spec(body)
         before = RelayStatus.model_validate(body.get("status") or {})
         await self._finalizer.hold_invalid(resource, body, before)
-        if held := how_to_let_go(resource):
+        if held := how_to_delete_anyway(resource):
             why = f"{why}; {held}"
         status = decide_invalid(before, resource.metadata.generation, why, now)
         announced = memory.announced or Announced.of(before)
         notices, memory.announced = decide_notices(announced, status, None, 0, None, now)
         await self._report(resource, body, status, notices, now)
-        return Looked(conditions=status.conditions)
+        return Reconciled(conditions=status.conditions)

@@ -1,4 +1,4 @@
-"""Autoscaling as people request it. The decision itself is in `decide.autoscaling`."""
+"""Autoscaling as people request it. `decide.autoscaling` decides."""
 
 from datetime import timedelta
 from typing import Annotated
@@ -8,7 +8,7 @@ from pydantic import Field, model_validator
 from outbox_core.contract.values import Duration, Settings
 
 MOST_REPLICAS = 1000
-"""More must be a typing mistake: a relay drains about ten thousand events a second."""
+"""More must be a typo: a single pod drains about ten thousand events a second."""
 
 
 class Autoscaling(Settings):
@@ -26,8 +26,8 @@ class Autoscaling(Settings):
     scale_down_stabilization: Annotated[Duration, Field(le=timedelta(days=1))] = timedelta(
         minutes=5
     )
-    """How long fewer pods must have been enough before one is removed: every change makes lanes
-    move and pods start."""
+    """How long fewer pods must have been enough before one is removed: every change moves lanes
+    and starts pods."""
 
     @model_validator(mode="after")
     def in_order(self) -> "Autoscaling":

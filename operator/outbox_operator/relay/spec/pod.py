@@ -1,4 +1,4 @@
-"""Settings of a relay's pods, in addition to those of all our pods."""
+"""Settings of a relay's pods, in addition to those that all our pods share."""
 
 from collections.abc import Mapping
 from typing import Annotated, Literal
@@ -18,7 +18,7 @@ class ResourceRequirements(Settings):
 
 
 class SpreadConstraint(Settings):
-    """Other fields are Kubernetes' own, and are passed on unchanged."""
+    """Other fields belong to Kubernetes, and are passed on unchanged."""
 
     model_config = ConfigDict(extra="allow")
 
@@ -41,7 +41,7 @@ class RelayPod(PodSettings):
         given = [(c.topology_key, c.when_unsatisfiable) for c in self.topology_spread_constraints]
         if len(given) > len(set(given)):
             raise ValueError(
-                "topologySpreadConstraints: two have the same topologyKey and whenUnsatisfiable, "
-                "remove one"
+                "topologySpreadConstraints: two constraints have the same topologyKey and "
+                "whenUnsatisfiable, remove one"
             )
         return self

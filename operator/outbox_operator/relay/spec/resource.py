@@ -1,8 +1,9 @@
 """
 OutboxRelay: the resource as people write it, and the status as the operator writes it.
 
-Read by all of the operator. How a relay works is the contract's (`Behaviour`), and so are defaults
-and bounds; here is what Kubernetes adds. `settings` makes relay.yaml of it, `crd` the schema.
+Used throughout the operator. How a relay works is in the contract (`Behaviour`), and so are its
+defaults and bounds; this module has what Kubernetes adds. `settings` turns it into relay.yaml,
+`crd` into the schema.
 """
 
 from typing import Annotated, Literal
@@ -24,10 +25,10 @@ from outbox_operator.shared.objects import (
     Resource,
     Status,
 )
-from outbox_operator.shared.store import TLS_ENV, TLS_SAID_TWICE, Store
+from outbox_operator.shared.store import TLS_ENV, TLS_SET_TWICE, Store
 
 LONGEST_OBJECT_NAME = 189
-"""With the longest namespace (63) and a slash before it, the relay's name has 253 characters, the
+"""Characters. With the longest namespace (63) and a slash before it, the relay's name has 253, the
 most that `RelaySettings.name` allows."""
 
 
@@ -35,7 +36,8 @@ class Reaper(Settings):
     schedule: Annotated[str, Field(max_length=100, pattern=r"^(@[a-z]+|[^ ]+( [^ ]+){4})$")] = (
         "* * * * *"
     )
-    """When a CronJob gives back what dead processes had claimed, if no living one did so before."""
+    """When a CronJob gives back what dead processes had claimed, unless a living relay already
+    has."""
 
 
 class EgressRule(Settings):
@@ -54,28 +56,29 @@ class NetworkPolicy(Settings):
 
 
 class RelaySpec(Behaviour):
-    """What people write."""
+    """The spec of an OutboxRelay."""
 
     relay_name: Annotated[str, Field(min_length=1, max_length=253)] | None = None
     """The relay's name in the database; it cannot be changed later. Default: `<namespace>/<name>`,
-    so that relays of two namespaces never share their events by accident, and a relay that is
-    deleted and created again continues where it was. Set it to take over a relay that had another
-    name, or when two clusters use one database."""
+    so that relays in two namespaces never share events by accident, and a relay that is deleted and
+    created again continues where it stopped. Set it to take over a relay that had another name, or
+    when two clusters use one database."""
     store: Store
     """Where the events are."""
     publisher: Publisher
     """Where they go: exactly one kind of publisher."""
     replicas: Annotated[int, Field(ge=0, le=MOST_REPLICAS)] = 1
     """How many pods. `kubectl scale`, a HorizontalPodAutoscaler or KEDA may set it. Leave it out if
-    you use `autoscaling`, which then decides alone."""
+    you use `autoscaling`, which then decides by itself."""
     autoscaling: Autoscaling | None = None
     """If present, the operator itself chooses the number of pods, by the age of waiting events."""
     paused: bool = False
-    """Claim nothing. New events keep accumulating for this relay, and one pod watches them."""
+    """Claim nothing. New events keep accumulating for this relay, and one pod reports them."""
     deletion_policy: Literal["Retain", "Delete"] = "Retain"
     """What happens to the relay's registration in the database when the resource is deleted.
-    Retain: events keep accumulating for it, and a resource of the same name continues there.
-    Delete: the database forgets the relay, and what it had not published yet."""
+    Retain: events keep accumulating for it, and a resource of the same name continues where it
+    stopped. Delete: the relay is retired: the database forgets it, and what it had not published
+    yet."""
     reaper: Reaper = Reaper()
     """The CronJob that gives back what dead processes had claimed."""
     network_policy: NetworkPolicy = NetworkPolicy()
@@ -92,9 +95,9 @@ class RelaySpec(Behaviour):
         return self
 
     @model_validator(mode="after")
-    def tls_is_said_once(self) -> "RelaySpec":
+    def tls_is_set_once(self) -> "RelaySpec":
         if self.store.postgresql.tls is not None and any(e.name in TLS_ENV for e in self.pod.env):
-            raise ValueError(TLS_SAID_TWICE)
+            raise ValueError(TLS_SET_TWICE)
         return self
 
     @property
@@ -112,7 +115,7 @@ class RolledOut(Status):
 
 
 class RelayStatus(Status):
-    """What the operator knows, mostly from the pods' /status."""
+    """What the operator knows about the relay, mostly from its pods' /status."""
 
     observed_generation: Generation | None = None
     """The metadata.generation that this status describes; -1: no operator has seen it yet."""

@@ -5,14 +5,14 @@ from outbox_operator.relay.spec.autoscaling import Autoscaling
 from outbox_operator.relay.spec.pod import RelayPod
 from outbox_operator.relay.spec.publishers import union as publishers
 from outbox_operator.relay.spec.resource import LONGEST_OBJECT_NAME, OutboxRelay, RelaySpec
-from outbox_operator.shared.rules import VOLUMES_FIT, ForGood, Rule, Rules, length
-from outbox_operator.shared.store import TLS_ENV, TLS_SAID_TWICE
+from outbox_operator.shared.rules import VOLUMES_FIT, Immutable, Rule, Rules, length
+from outbox_operator.shared.store import TLS_ENV, TLS_SET_TWICE
 
-FOR_GOOD: ForGood = {
+IMMUTABLE: Immutable = {
     RelaySpec: (
         {"relay_name"},
-        "relayName cannot be changed, or the events that wait under the old one would stay behind: "
-        "create another OutboxRelay",
+        "relayName cannot be changed, because events that wait under the old name would be left "
+        "behind: create another OutboxRelay",
     ),
 }
 
@@ -33,7 +33,7 @@ RULES: Rules = {
         Rule(
             "!has(self.store.postgresql.tls) || !has(self.pod.env) || "
             f"self.pod.env.all(variable, !(variable.name in {list(TLS_ENV)}))",
-            TLS_SAID_TWICE,
+            TLS_SET_TWICE,
         ),
     ),
     **publishers.RULES,

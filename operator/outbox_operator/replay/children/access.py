@@ -1,4 +1,5 @@
-"""ServiceAccount and RoleBinding of a replay: who its pods are, and that a driver may make some."""
+"""ServiceAccount and RoleBinding of a replay: its pods' identity, and the right of its driver to
+create executors."""
 
 from outbox_operator.replay.spec.resource import OutboxReplay
 from outbox_operator.settings import OperatorSettings
@@ -12,13 +13,13 @@ def build_replay_account(replay: OutboxReplay) -> Manifest:
         "apiVersion": "v1",
         "kind": "ServiceAccount",
         "metadata": owned(replay, "replay"),
-        "automountServiceAccountToken": False,  # the driver's pod asks for it, executors do not
+        "automountServiceAccountToken": False,  # the driver's pod requests it, executors do not
     }
 
 
 def build_role_binding(replay: OutboxReplay, operator: OperatorSettings) -> Manifest:
-    """For as long as the replay is there, and for an account that it names, too: a person who may
-    create replays may run pods in this namespace anyway."""
+    """For an account that the replay names too: a person who may create replays may run pods in
+    this namespace anyway."""
     return {
         "apiVersion": f"{RBAC}/v1",
         "kind": "RoleBinding",

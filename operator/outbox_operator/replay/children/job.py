@@ -1,8 +1,8 @@
 """
 The Job: one attempt at a replay without a Spark operator.
 
-Its pod is Spark's driver, and asks Spark's own Kubernetes scheduler for executors, or does it all
-itself. Made once and never changed: the next attempt is another Job.
+Its pod is Spark's driver. It gets executors from Spark's own Kubernetes scheduler, or does all the
+work itself. Created once and never changed: the next attempt is another Job.
 """
 
 from outbox_operator.replay.children.names import attempt_name
@@ -29,7 +29,7 @@ DRY_RUN_RESOURCES = {
     "requests": {"cpu": "100m", "memory": "192Mi"},
     "limits": {"memory": "512Mi"},
 }
-"""A dry run is a few questions to the database: no Spark is started."""
+"""A dry run is a few queries: Spark is not started."""
 
 
 def build_job(
@@ -54,14 +54,14 @@ def build_job(
         "kind": "Job",
         "metadata": metadata,
         "spec": {
-            "backoffLimit": 0,  # the operator decides about another attempt
+            "backoffLimit": 0,  # the operator decides whether there is another attempt
             "template": template,
         },
     }
 
 
 def arguments(replay: OutboxReplay, operator: OperatorSettings, attempt: int) -> list[str]:
-    """Of the image's entrypoint, for which `driver` is spark-submit."""
+    """For the image's entrypoint, where `driver` means spark-submit."""
     if replay.spec.dry_run:
         return ["python", MAIN_FILE, *PROGRAM]
     if replay.has_executors:

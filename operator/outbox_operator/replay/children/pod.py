@@ -1,9 +1,9 @@
 """
-The pods of a replay: the driver's and the executors' templates, whichever engine uses them.
+The pods of a replay: the templates of driver and executors, for either engine.
 
-Kubernetes or Spark makes pods of them, and adds what only it knows: image, size and arguments.
-Everything else is here and in nothing that a mutating webhook would have to read. Fit for the
-pod-security level `restricted`, unless the resource asks for something else.
+Kubernetes or Spark creates pods from them, and adds image, size and arguments. Everything else is
+in the templates, so that no mutating webhook has to add it. They meet the pod-security level
+`restricted`, unless the resource requests something else.
 """
 
 from outbox_operator.replay.spec.resource import OutboxReplay
@@ -27,12 +27,12 @@ from outbox_operator.shared.store import store_files
 
 DRIVER_CONTAINER = "spark-kubernetes-driver"
 EXECUTOR_CONTAINER = "spark-kubernetes-executor"
-"""Containers: Spark finds those by these names in a template."""
+"""Names of containers by which Spark finds them in a template."""
 
 ATTEMPT = "outbox.dev/attempt"
 UID = "outbox.dev/uid"
-"""Labels of pods: which attempt of which resource. The uid, because a resource that was deleted may
-have left pods behind under the same name."""
+"""Labels of pods: the attempt, and the resource's uid. The uid, because a deleted resource of the
+same name may have left pods behind."""
 
 CONFIG_PATH = "/etc/outbox/replay"
 CONFIG_FILE = f"{CONFIG_PATH}/replay.json"
@@ -52,7 +52,7 @@ def driver_template(
         0, {"name": "config", "mountPath": CONFIG_PATH, "readOnly": True}
     )
     template = _template(replay, relay, operator, "driver", container, attempt)
-    # It asks for executors; otherwise nothing in it talks to the API server.
+    # The driver creates executors; otherwise nothing in the pod talks to the API server.
     template["spec"]["automountServiceAccountToken"] = replay.has_executors
     template["spec"]["volumes"].insert(
         0, {"name": "config", "configMap": {"name": child_name(replay, "replay")}}
@@ -66,7 +66,7 @@ def executor_template(
     operator: OperatorSettings,
     attempt: int | None = None,
 ) -> Manifest:
-    """In a file it serves all attempts, and is a whole Pod to those who read it."""
+    """Without an `attempt`: for the file that serves all attempts, where it is part of a Pod."""
     ours = [from_pod("POD_NAME", "metadata.name"), *store_access(relay)]
     container = _container(replay, relay, EXECUTOR_CONTAINER, ours)
     template = _template(replay, relay, operator, "executor", container, attempt)
@@ -78,7 +78,7 @@ def _container(
     replay: OutboxReplay, relay: TargetRelay, name: str, ours: list[Manifest]
 ) -> Manifest:
     pod = replay.spec.pod
-    # Which variables the relay's store needs, the replay's spec could not know.
+    # The replay's spec cannot know which variables the relay's store needs.
     names = {variable["name"] for variable in ours}
     return {
         "name": name,

@@ -1,9 +1,9 @@
 """
-The SparkApplication: one attempt at a replay by Kubeflow's Spark operator.
+The SparkApplication: one attempt at a replay by the Kubeflow Spark operator.
 
-Made once and never changed: any change of its spec would make the operator run it again. Everything
-that its mutating webhook would have to put into pods (environment, volumes, security, placement) is
-in the two templates, so that it works where the webhook is off.
+Created once and never changed: any change of its spec would make that operator run it again.
+Everything that its mutating webhook would have to add to pods (environment, volumes, security,
+placement) is in the two templates, so that it works with the webhook off.
 """
 
 from outbox_operator.replay.children.names import attempt_name
@@ -30,8 +30,8 @@ NO_POLICY = {
         "org.apache.spark.deploy.k8s.features.NetworkPolicyFeatureStep"
     )
 }
-"""Newer versions of spark-submit make a NetworkPolicy for executors, which the Spark operator's own
-role does not allow it: the submission would fail."""
+"""Newer versions of spark-submit create a NetworkPolicy for executors, which the Spark operator's
+own role does not allow: the submission would fail."""
 
 
 def build_spark_application(
@@ -39,7 +39,7 @@ def build_spark_application(
 ) -> Manifest:
     metadata = owned(replay, "driver", attempt_name(replay, attempt))
     metadata["labels"][ATTEMPT] = str(attempt)
-    # The operator puts these labels on driver and executors alike, over those of the templates.
+    # The Spark operator puts these labels on both driver and executors, over the templates' own.
     del metadata["labels"]["app.kubernetes.io/component"]
     spec: Manifest = {
         "type": "Python",
@@ -48,7 +48,7 @@ def build_spark_application(
         "image": image(replay, operator),
         "mainApplicationFile": f"local://{MAIN_FILE}",
         "arguments": PROGRAM,
-        "restartPolicy": {"type": "Never"},  # our operator decides about another attempt
+        "restartPolicy": {"type": "Never"},  # we decide whether there is another attempt
         "sparkConf": NO_POLICY | executors_conf(replay, operator, attempt),
         "driver": {
             **size(replay.spec.driver),

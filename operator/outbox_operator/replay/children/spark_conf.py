@@ -1,7 +1,7 @@
 """
-Spark's settings for a replay: the same for both engines, and never more rights than they need.
+Spark's settings for a replay: the same for both engines, and with as few rights as possible.
 
-A resource's `sparkConf` comes first, so that what is here wins.
+A resource's `sparkConf` comes first, so that the settings here win.
 """
 
 import re
@@ -13,25 +13,26 @@ from outbox_operator.settings import OperatorSettings
 from outbox_operator.shared.objects import Quantity
 
 SPARK_VERSION = "4.0.0"
-"""The oldest that the image may hold; a SparkApplication must name one."""
+"""The oldest version that the image may contain; a SparkApplication must name one."""
 MAIN_FILE = "/opt/spark/replay.py"
-"""In the image."""
+"""The program in the image."""
 PROGRAM = ["--config", CONFIG_FILE]
-"""What it is called with."""
+"""The program's arguments."""
 
 OVERHEAD_SHARE = 0.4
 LEAST_OVERHEAD_MEBIBYTES = 384
-"""Of the memory, and in MiB: what Spark adds for programs in Python."""
+"""The memory that Spark adds for programs in Python: a share of its own memory, and at least this
+much."""
 
 FEW_RIGHTS = {
-    # An executor's settings come with its pod: no ConfigMap to make.
+    # An executor's settings come with its pod: there is no ConfigMap to create.
     "spark.kubernetes.executor.disableConfigMap": "true",
-    # A driver's Service goes with its pod; there are no volumes to claim.
+    # A driver's Service is deleted with its pod; there are no volumes to claim.
     "spark.kubernetes.driver.service.deleteOnTermination": "false",
     "spark.kubernetes.driver.ownPersistentVolumeClaim": "false",
     "spark.kubernetes.driver.reusePersistentVolumeClaim": "false",
 }
-"""So that the driver may have rights on pods and on nothing else."""
+"""So that the driver only needs rights on pods."""
 
 QUICK_START = {
     f"spark.{role}.extraJavaOptions": "-XX:TieredStopAtLevel=1" for role in ("driver", "executor")
@@ -41,7 +42,7 @@ this, one takes half of the CPU time to start."""
 
 
 def memory(pod: SparkPod) -> str:
-    """As Spark writes it, whose units are the binary ones, too."""
+    """In Spark's notation, whose units are also binary."""
     return pod.memory.removesuffix("i").lower()
 
 
@@ -50,7 +51,7 @@ def cpu(pod: SparkPod) -> str:
 
 
 def with_overhead(pod: SparkPod) -> Quantity:
-    """What a pod needs for Spark's own memory to be what was asked for."""
+    """The memory that a pod needs so that Spark's own memory is as requested."""
     found = re.fullmatch(r"(\d+)(Mi|Gi)", pod.memory)
     assert found
     mebibytes = int(found[1]) * (1024 if found[2] == "Gi" else 1)
@@ -68,13 +69,13 @@ def pull_policy(replay: OutboxReplay, operator: OperatorSettings) -> str | None:
 def executors_conf(
     replay: OutboxReplay, operator: OperatorSettings, attempt: int
 ) -> dict[str, str]:
-    """Where there are executors."""
+    """For replays with executors."""
     made = {
         **QUICK_START,
         **replay.spec.spark_conf,
         **FEW_RIGHTS,
         "spark.dynamicAllocation.enabled": "false",
-        # The first executor begins, and the others join in when they have come.
+        # The first executor starts working at once, and the others join when they are up.
         "spark.scheduler.minRegisteredResourcesRatio": "0",
         "spark.driver.memoryOverheadFactor": str(OVERHEAD_SHARE),
         "spark.executor.memoryOverheadFactor": str(OVERHEAD_SHARE),
@@ -86,8 +87,8 @@ def executors_conf(
 
 
 def client_conf(replay: OutboxReplay, operator: OperatorSettings, attempt: int) -> dict[str, str]:
-    """Of a driver that runs in a pod of ours and asks for executors itself. `$(...)` is filled in
-    by Kubernetes."""
+    """For a driver that runs in our own pod and creates executors itself. Kubernetes fills in
+    `$(...)`."""
     executor = replay.spec.executor
     made = {
         **executors_conf(replay, operator, attempt),
@@ -97,7 +98,7 @@ def client_conf(replay: OutboxReplay, operator: OperatorSettings, attempt: int) 
         "spark.executor.cores": str(executor.cores),
         "spark.executor.memory": memory(executor),
         "spark.kubernetes.namespace": replay.metadata.namespace,
-        "spark.kubernetes.driver.pod.name": "$(POD_NAME)",  # its executors go when it goes
+        "spark.kubernetes.driver.pod.name": "$(POD_NAME)",  # executors are deleted with it
         "spark.kubernetes.container.image": image(replay, operator),
         "spark.kubernetes.executor.request.cores": cpu(executor),
         "spark.kubernetes.executor.podTemplateFile": EXECUTOR_FILE,
@@ -108,7 +109,7 @@ def client_conf(replay: OutboxReplay, operator: OperatorSettings, attempt: int) 
 
 
 def local_conf(replay: OutboxReplay) -> dict[str, str]:
-    """Of a driver that does it all itself."""
+    """For a driver that does all the work itself."""
     return {
         "spark.driver.extraJavaOptions": QUICK_START["spark.driver.extraJavaOptions"],
         **replay.spec.spark_conf,

@@ -1,8 +1,8 @@
 """
-An attempt at a replay: how it stands, judged from its Job or SparkApplication and its driver's pod.
+The state of an attempt at a replay, judged from its Job or SparkApplication and its driver's pod.
 
-The driver's termination message counts first, then its exit code, then the status of its owner: a
-pod that is deleted takes its message along.
+The driver's termination message counts first, then its exit code, then the status of its owner: the
+message is lost when the pod is deleted.
 """
 
 from collections.abc import Sequence
@@ -26,12 +26,13 @@ from outbox_operator.shared.seen import Pod, SeenWithPods
 from outbox_operator.shared.silence import SILENT_AFTER
 
 SETTLE_TIME = timedelta(seconds=5)
-"""Between the end of a Job and our seeing that of its pod: two watches, of which either may lag."""
+"""How long the end of a Job and the end of its pod may be seen apart: they come from two watches,
+and either may lag."""
 FIRST_POD_TIME = timedelta(seconds=30)
-"""For the first pod. After that something is in its way, and it is shown."""
+"""How long the first pod may take. After that something blocks it, and that is shown."""
 
 CANNOT_START = {126, 127, 128}
-"""Exit codes of a container whose program is not there, or is none."""
+"""Exit codes of a container whose program is missing, or is not executable."""
 KILLED = {137: "SIGKILL", 139: "SIGSEGV", 143: "SIGTERM"}
 
 MAY_PASS = {
@@ -40,8 +41,8 @@ MAY_PASS = {
     ProcessReason.TLS_FAILED,
     ProcessReason.SCHEMA_TOO_NEW,
 }
-"""What a later attempt may get over although the driver calls it final: an earlier one was let in,
-so a secret is being changed, or an upgrade is under way."""
+"""Problems that may pass although the driver calls them final, if an earlier attempt got past them:
+a secret is being changed, or an upgrade is under way."""
 
 POD_CHECKS = (an_image_is_not_pulled, a_secret_is_malformed, a_pod_finds_no_node)
 
@@ -51,7 +52,7 @@ class Starting:
     """There is no driver yet."""
 
     finding: Finding | None = None
-    """What is in its way."""
+    """What blocks it."""
 
 
 @dataclass(frozen=True)
@@ -59,14 +60,14 @@ class Going:
     report: ReplayReport | None
     finding: Finding | None = None
     silent: bool = False
-    """It works, as far as one can see from outside, and has not answered for a while."""
+    """It works, as far as can be seen from outside, but has not answered for a while."""
 
 
 @dataclass(frozen=True)
 class Over:
     verdict: Literal["Done", "Again", "Stopped", "Lost", "Final"]
-    """Again: it failed, another attempt may succeed. Stopped: somebody stopped it, which is no
-    failure. Lost: what it ran in is gone. Final: no attempt will succeed."""
+    """Again: it failed, and another attempt may succeed. Stopped: somebody stopped it, which is no
+    failure. Lost: its pod, Job or SparkApplication is gone. Final: no attempt can succeed."""
     finding: Finding
     report: ReplayReport | None = None
 
@@ -75,7 +76,7 @@ Attempt = Starting | Going | Over
 
 
 def judge_attempt(replay: OutboxReplay, seen: ReplaySeen, now: datetime) -> Attempt:
-    """Of the last one that was started."""
+    """Judge the attempt that was started last."""
     driver = seen.driver(replay.status.attempts or 0)
     if driver is not None and driver.ended is not None:
         return judge_end(replay, driver, driver.ended)
@@ -86,7 +87,7 @@ def judge_attempt(replay: OutboxReplay, seen: ReplaySeen, now: datetime) -> Atte
     end = end_of(kind, name, child)
     if end is not None and is_gone(driver, now) and now - end.at >= SETTLE_TIME:
         if end.means.verdict == "Done" and replay.spec.dry_run:
-            text = f"the pod of {kind} {name} is gone, and with it what it found"
+            text = f"the pod of {kind} {name} is gone, and what the dry run found is lost"
             return Over("Lost", Finding(Reason.DRIVER_LOST, text))
         return end.means
     if driver is None:
@@ -94,57 +95,59 @@ def judge_attempt(replay: OutboxReplay, seen: ReplaySeen, now: datetime) -> Atte
     if driver.running:
         silent = driver.report is None and driver.silent >= SILENT_AFTER
         return Going(driver.report, no_executor_works(replay, seen), silent)
-    return Starting(first(replay, [driver.pod], seen))
+    return Starting(pod_finding(replay, [driver.pod], seen))
 
 
 def is_gone(driver: Driver | None, now: datetime) -> bool:
-    """Also where nothing reports it any more, because its node is gone, too."""
+    """Also if nothing reports its end any more, because its node is gone too."""
     if driver is None:
         return True
-    return driver.leaves_at is not None and now - driver.leaves_at >= SETTLE_TIME
+    return driver.kill_deadline is not None and now - driver.kill_deadline >= SETTLE_TIME
 
 
 # A driver that ended ---------------------------------------------------------------------------
 
 
 def judge_end(replay: OutboxReplay, driver: Driver, ended: Ended) -> Over:
-    words = ended.words
-    if words is None:
-        return without_words(replay, driver, ended)
-    if words.stage == "Succeeded":
-        return Over("Done", Finding(Reason.SUCCEEDED, words.message), words)
-    if words.stage == "Stopped":
+    report = ended.report
+    if report is None:
+        return without_report(replay, driver, ended)
+    if report.stage == "Succeeded":
+        return Over("Done", Finding(Reason.SUCCEEDED, report.message), report)
+    if report.stage == "Stopped":
         text = f"somebody stopped pod {driver.pod.name}"
-        return Over("Stopped", Finding(Reason.DRIVER_LOST, text), words)
-    reason = words.reason or ProcessReason.ENGINE_FAILED
+        return Over("Stopped", Finding(Reason.DRIVER_LOST, text), report)
+    reason = report.reason or ProcessReason.ENGINE_FAILED
     passes = reason in MAY_PASS and (replay.status.attempts or 0) > 1
     is_final = ended.exit_code == Exit.FINAL and not passes
     verdict: Literal["Final", "Again"] = "Final" if is_final else "Again"
-    return Over(verdict, Finding(reason, words.message or how(ended)), words)
+    return Over(verdict, Finding(reason, report.message or how_it_ended(ended)), report)
 
 
-def without_words(replay: OutboxReplay, driver: Driver, ended: Ended) -> Over:
+def without_report(replay: OutboxReplay, driver: Driver, ended: Ended) -> Over:
     namespace, pod = replay.metadata.namespace, driver.pod.name
-    log = f"see `kubectl logs -n {namespace} {pod}`"
-    # A program that is not ours leaves no report; Python ends with 2 where there is no such file.
+    log = f"check `kubectl logs -n {namespace} {pod}`"
+    # A program that is not ours leaves no report; Python ends with 2 if the file does not exist.
     if ended.exit_code in {Exit.DONE, Exit.FINAL, *CANNOT_START}:
         return Over(
             "Final",
             Finding(
                 Reason.DRIVER_MISSING,
-                f"pod {pod} {how(ended)} without a report: its image has not the program that "
-                "replays. Create another OutboxReplay whose spec.pod.image is the outbox-spark "
-                f"of this version, or leave it out; {log}",
+                f"pod {pod} {how_it_ended(ended)} without a report: its image does not contain "
+                "the program that replays. Create another OutboxReplay whose spec.pod.image is the "
+                f"outbox-spark of this version, or leave that field out; {log}",
             ),
         )
     cure = "; raise spec.driver.memory" if ended.cause == "OOMKilled" else ""
     return Over(
         "Again",
-        Finding(Reason.DRIVER_LOST, f"pod {pod} {how(ended)} without a report{cure}; {log}"),
+        Finding(
+            Reason.DRIVER_LOST, f"pod {pod} {how_it_ended(ended)} without a report{cure}; {log}"
+        ),
     )
 
 
-def how(ended: Ended) -> str:
+def how_it_ended(ended: Ended) -> str:
     if ended.exit_code is None:
         return f"ended ({ended.cause or 'its node is gone'})"
     why = ", ".join(w for w in (ended.cause, KILLED.get(ended.exit_code, "")) if w)
@@ -193,8 +196,8 @@ def _end_of_application(name: str, status: Body) -> End | None:
 
 def complete(kind: str, name: str) -> str:
     return (
-        f"{kind} {name} is complete; its pod is gone, and with it how many were replayed and "
-        "skipped: `outbox-relay replays` tells"
+        f"{kind} {name} is complete; its pod is gone, and the counts of replayed and skipped "
+        "events with it: `outbox-relay replays` shows them"
     )
 
 
@@ -204,7 +207,7 @@ def tail_of(text: str, longest: int = 500) -> str:
     return line if len(line) <= longest else f"…{line[-longest:]}"
 
 
-# What is in its way ----------------------------------------------------------------------------
+# What blocks it --------------------------------------------------------------------------------
 
 
 def nothing_happens(
@@ -212,33 +215,33 @@ def nothing_happens(
 ) -> Finding | None:
     made = datetime.fromisoformat(child["metadata"]["creationTimestamp"])
     if now - made < FIRST_POD_TIME or replay.status.phase != "Pending":
-        return None  # it is early, or there was one a moment ago
+        return None  # it is too early, or there was a pod a moment ago
     where = replay.metadata.namespace
     state = ((child.get("status") or {}).get("applicationState") or {}).get("state")
     if kind == "SparkApplication" and not state:
         return Finding(
             Reason.NO_ENGINE,
-            f"nobody has taken up SparkApplication {name}: see that the Spark operator runs and "
+            f"no Spark operator has accepted SparkApplication {name}: check that it runs and "
             f"watches namespace {where}; or create an OutboxReplay with `engine: Job`",
         )
     return Finding(
         Reason.PODS_NOT_CREATED,
-        f"{kind} {name} has no pod yet: `kubectl describe {kind.lower()} -n {where} {name}` says "
+        f"{kind} {name} has no pod yet: `kubectl describe {kind.lower()} -n {where} {name}` shows "
         "why, such as a quota, pod security or an admission webhook",
     )
 
 
 def no_executor_works(replay: OutboxReplay, seen: ReplaySeen) -> Finding | None:
-    """Some that cannot start are no trouble while others work."""
+    """Executors that cannot start are no problem while others work."""
     if any(pod.ready for pod in seen.executors):
         return None
-    return first(replay, seen.executors, seen)
+    return pod_finding(replay, seen.executors, seen)
 
 
-def first(replay: OutboxReplay, pods: Sequence[Pod], seen: ReplaySeen) -> Finding | None:
+def pod_finding(replay: OutboxReplay, pods: Sequence[Pod], seen: ReplaySeen) -> Finding | None:
     around = SeenWithPods(pods=pods, secrets=seen.secrets)
     found = next((f for check in POD_CHECKS if (f := check(replay, around))), None)
     if found is None or found.reason == Reason.SECRET_MALFORMED:
         return found
-    anew = "what the spec says cannot be changed: correct it in another OutboxReplay"
-    return Finding(found.reason, f"{found.message}; {anew}")
+    cure = "the spec cannot be changed: if it is wrong, create another OutboxReplay"
+    return Finding(found.reason, f"{found.message}; {cure}")

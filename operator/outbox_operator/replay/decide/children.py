@@ -1,9 +1,9 @@
 """
-What a replay has in the cluster at each step.
+The children of a replay at each step.
 
-Account, rights and settings are kept as they should be while an attempt is made or runs; an attempt
-itself is made once. When no driver is left that needs them, account and rights go: what is not
-there gives nobody a right, and stands in nobody's way.
+Account, rights and settings are kept up to date while an attempt is created or runs; an attempt
+itself is created once. When no driver is left that needs them, account and rights are removed, so
+that nobody can use them, and they are in nobody's way.
 """
 
 from dataclasses import dataclass, field
@@ -36,7 +36,7 @@ ACCESS = ("RoleBinding", "ServiceAccount")
 class ReplayChildren:
     wanted: list[Manifest] = field(default_factory=list)
     attempt: Manifest | None = None
-    """To be made, unless it is there already."""
+    """To be created, unless it already exists."""
     unwanted: list[tuple[str, str]] = field(default_factory=list)
     """Kind and name."""
 
@@ -45,11 +45,11 @@ def decide_replay_children(
     replay: OutboxReplay, seen: ReplaySeen, step: Step, operator: OperatorSettings
 ) -> ReplayChildren:
     if isinstance(step, (Suspend, Cancel)):
-        # A deletion that waits for others (foreground, somebody's finalizer) ends the work, too.
+        # A deletion that waits for others (foreground, another finalizer) also ends the work.
         attempts = [key for key in seen.children if key[0] in ENGINES]
-        return ReplayChildren(unwanted=[*attempts, *needless_access(seen)])
+        return ReplayChildren(unwanted=[*attempts, *unneeded_access(seen)])
     if isinstance(step, (Finish, Finished)):
-        return ReplayChildren(unwanted=needless_access(seen))
+        return ReplayChildren(unwanted=unneeded_access(seen))
     relay = seen.relay
     if relay is None or not isinstance(step, (Start, Follow)):
         return ReplayChildren()
@@ -65,16 +65,16 @@ def decide_replay_children(
     return ReplayChildren(wanted, build(replay, relay, operator, step.attempt))
 
 
-def needless_access(seen: ReplaySeen) -> list[tuple[str, str]]:
-    """Not before every driver has ended: one that is stopped removes its executors."""
+def unneeded_access(seen: ReplaySeen) -> list[tuple[str, str]]:
+    """Only after every driver has ended: a driver that is stopped removes its executors."""
     if any(driver.ended is None for driver in seen.drivers):
         return []
     return [key for key in seen.children if key[0] in ACCESS]
 
 
-def only_ended(children: ReplayChildren, step: Step, restraint: Restraint) -> ReplayChildren:
-    """What is left of it where nothing may be written: a person who suspends or deletes a
-    replay still stops it. Where reconciliation is paused nothing is removed, either, unless it goes
-    itself."""
+def only_removals(children: ReplayChildren, step: Step, restraint: Restraint) -> ReplayChildren:
+    """What is still done while no child may be written: a person who suspends or deletes a replay
+    still stops it. While reconciliation is paused, nothing is removed either, unless the replay
+    itself is being deleted."""
     stops = isinstance(step, Cancel) or restraint.reason != Reason.RECONCILE_PAUSED
     return ReplayChildren(unwanted=children.unwanted if stops else [])

@@ -1,9 +1,9 @@
 """
-The next step of a replay: start an attempt, follow it, wait, stop it, or call it finished.
+The next step of a replay: start an attempt, follow it, wait, stop it, or finish.
 
-Attempts are numbered and made one after another, `<replay>-<n>`; each goes on where the one before
-it ended, because plan and ledger are in the database. What was judged once is in the status: a
-failure is counted when `nextAttemptTime` is set, and an attempt that was suspended is none.
+Attempts are numbered and created one after another, `<replay>-<n>`; each continues where the
+previous one stopped, because plan and ledger are in the database. The status records what was
+judged: a failure is counted when `nextAttemptTime` is set, and a suspended attempt is no failure.
 """
 
 from dataclasses import dataclass
@@ -24,31 +24,31 @@ FINISHED = ("Succeeded", "Failed", "Cancelled")
 
 FIRST_RETRY_PAUSE = timedelta(seconds=10)
 LONGEST_RETRY_PAUSE = timedelta(minutes=5)
-"""Between attempts, doubled from failure to failure."""
+"""The pause between attempts, doubled after each failure."""
 
 
 @dataclass(frozen=True)
 class Finished:
-    """It was before: its status never changes again."""
+    """It had finished before: its status never changes again."""
 
 
 @dataclass(frozen=True)
 class Cancel:
-    """Somebody deletes it: every attempt that is still there is ended."""
+    """The replay is being deleted: every attempt that still exists is removed."""
 
     report: ReplayReport | None = None
 
 
 @dataclass(frozen=True)
 class Block:
-    """Nothing is started: the request, or what it refers to, is not as it must be."""
+    """Nothing is started: something is wrong with the request, or with what it refers to."""
 
     finding: Finding
 
 
 @dataclass(frozen=True)
 class Wait:
-    """For the time, or until the driver of an earlier attempt is gone."""
+    """Wait until a time, or until the driver of an earlier attempt is gone."""
 
     finding: Finding
     until: datetime | None = None
@@ -67,7 +67,7 @@ class Follow:
 
 @dataclass(frozen=True)
 class TryAgain:
-    """The attempt is over, and another one follows."""
+    """The attempt is over, and another one will follow."""
 
     over: Over
     failures: int
@@ -76,10 +76,10 @@ class TryAgain:
 
 @dataclass(frozen=True)
 class Suspend:
-    """Every attempt that is still there is ended."""
+    """Every attempt that still exists is removed."""
 
     report: ReplayReport | None = None
-    """The last report of the last one."""
+    """The last report of the last attempt."""
 
 
 @dataclass(frozen=True)
@@ -98,7 +98,7 @@ def decide_step(replay: OutboxReplay, seen: ReplaySeen, now: datetime) -> Step:
     if before.phase in FINISHED:
         return Finished()
     if replay.metadata.deletion_timestamp is not None:
-        return Cancel(said_last(replay, seen))
+        return Cancel(last_report(replay, seen))
     attempt = None
     if before.attempts and before.phase != "Suspended" and before.next_attempt_time is None:
         attempt = judge_attempt(replay, seen, now)
@@ -107,18 +107,18 @@ def decide_step(replay: OutboxReplay, seen: ReplaySeen, now: datetime) -> Step:
             return Suspend(attempt.report)
         return after(replay, attempt, now)
     if replay.spec.suspend:
-        return Suspend(said_last(replay, seen))
+        return Suspend(last_report(replay, seen))
     if attempt is not None:
         return Follow(attempt)
     return begin(replay, seen, now)
 
 
-def said_last(replay: OutboxReplay, seen: ReplaySeen) -> ReplayReport | None:
-    """By the driver of the last attempt, as long as its pod is there."""
+def last_report(replay: OutboxReplay, seen: ReplaySeen) -> ReplayReport | None:
+    """The last report of the last attempt's driver, as long as its pod exists."""
     driver = seen.driver(replay.status.attempts or 0)
     if driver is None:
         return None
-    return driver.report if driver.ended is None else driver.ended.words
+    return driver.report if driver.ended is None else driver.ended.report
 
 
 def after(replay: OutboxReplay, over: Over, now: datetime) -> TryAgain | Finish:
@@ -133,8 +133,8 @@ def after(replay: OutboxReplay, over: Over, now: datetime) -> TryAgain | Finish:
     if failures > replay.spec.backoff_limit:
         text = (
             f"{failures} attempts failed, and spec.backoffLimit is {replay.spec.backoff_limit}. "
-            f"The last: {over.finding.reason}: {over.finding.message}. When the cause is gone, "
-            "create another OutboxReplay; what was replayed stays so"
+            f"The last one: {over.finding.reason}: {over.finding.message}. When the cause is "
+            "fixed, create another OutboxReplay; what was replayed stays replayed"
         )
         return Finish("Failed", Finding(Reason.BACKOFF_LIMIT_EXCEEDED, text), over, failures)
     return TryAgain(over, failures, (now + pause(failures)).replace(microsecond=0))
@@ -145,7 +145,7 @@ def pause(failures: int) -> timedelta:
 
 
 def begin(replay: OutboxReplay, seen: ReplaySeen, now: datetime) -> Block | Wait | Start:
-    """An attempt is to be started, the first or another one."""
+    """Start an attempt, the first or a later one, if nothing prevents it."""
     before = replay.status
     if before.next_attempt_time is not None and before.next_attempt_time > now:
         text = before.message or "the last attempt failed"
@@ -154,8 +154,8 @@ def begin(replay: OutboxReplay, seen: ReplaySeen, now: datetime) -> Block | Wait
         return Block(obstacle)
     last = before.attempts or 0
     for driver in seen.drivers:
-        # One of a later attempt is that which is started now: an operator that ended before it
-        # could report it has made it.
+        # A later attempt is the one that is started now: an operator that ended before it could
+        # report the attempt has created it.
         if driver.attempt <= last and driver.ended is None and not is_gone(driver, now):
             text = f"pod {driver.pod.name} of attempt {driver.attempt} has not ended yet"
             return Wait(Finding(Reason.PENDING, text))
@@ -168,20 +168,21 @@ def _last_reason(replay: OutboxReplay) -> str:
 
 
 def choose_engine(replay: OutboxReplay, seen: ReplaySeen) -> Engine:
-    """Where there are no executors, there is nothing that a Spark operator could do better."""
+    """Without executors a Spark operator has no advantage."""
     if not replay.has_executors:
         return "Job"
     return replay.spec.engine or ("SparkApplication" if seen.spark_operator else "Job")
 
 
-# What must be so before anything is started ----------------------------------------------------
+# What prevents a start -------------------------------------------------------------------------
 
 
 def the_relay_is_missing(replay: OutboxReplay, seen: ReplaySeen) -> Finding | None:
     name, namespace = replay.spec.relay_ref.name, replay.metadata.namespace
     if seen.relay_invalid:
         return Finding(
-            Reason.SPEC_INVALID, f"OutboxRelay {name} cannot be understood: `kubectl describe` it"
+            Reason.SPEC_INVALID,
+            f"the spec of OutboxRelay {name} is invalid: `kubectl describe` it",
         )
     if seen.relay is None:
         return Finding(
@@ -195,14 +196,14 @@ def the_relay_is_missing(replay: OutboxReplay, seen: ReplaySeen) -> Finding | No
 
 
 def the_relay_has_not_registered(replay: OutboxReplay, seen: ReplaySeen) -> Finding | None:
-    """Its report shows it; and a pod is not ready before it has registered, which the kubelet sees
-    also where the operator does not reach the pod."""
+    """A report shows that it has; and so does a ready pod, because a pod is not ready before it has
+    registered. The kubelet sees that even where the operator does not reach the pod."""
     if seen.relay is None or seen.relay.status.observed_at or seen.relay.status.ready_replicas:
         return None
     return Finding(
         ProcessReason.RELAY_UNKNOWN,
         f"OutboxRelay {seen.relay.metadata.name} has never reported and has no ready pod, so the "
-        "database may not know it: the replay begins when one is ready, paused or not",
+        "database may not know it: the replay starts when a pod is ready, paused or not",
     )
 
 
@@ -211,9 +212,9 @@ def there_is_no_engine(replay: OutboxReplay, seen: ReplaySeen) -> Finding | None
         return None
     return Finding(
         Reason.NO_ENGINE,
-        "this cluster does not know SparkApplications (sparkoperator.k8s.io/v1beta2): install "
-        "Kubeflow's Spark operator; or create an OutboxReplay without `engine`, or with "
-        "`engine: Job`, which needs none",
+        "this cluster does not know SparkApplications (sparkoperator.k8s.io/v1beta2): install the "
+        "Kubeflow Spark operator; or create an OutboxReplay without `engine`, or with "
+        "`engine: Job`, which needs no Spark operator",
     )
 
 
@@ -227,8 +228,8 @@ def first_obstacle(replay: OutboxReplay, seen: ReplaySeen) -> Finding | None:
     return next((f for check in checks if (f := check(replay, seen))), None)
 
 
-def as_left_alone(replay: OutboxReplay) -> OutboxReplay:
-    """As it is judged while it is paused: nobody ends an attempt that runs, or starts one after it
-    was suspended, whatever `suspend` is since."""
+def as_paused(replay: OutboxReplay) -> OutboxReplay:
+    """The replay as it is judged while reconciliation is paused: a running attempt is not stopped,
+    and a suspended replay starts none, whatever `suspend` is now."""
     spec = replay.spec.model_copy(update={"suspend": replay.status.phase == "Suspended"})
     return replay.model_copy(update={"spec": spec})

@@ -1,1 +1,1 @@
-"""OutboxReplay as people write it, the rules for it, and the settings that are made of it. Pure."""
+"""OutboxReplay as people write it, its rules, and the settings that are derived from it. Pure."""

@@ -1,8 +1,8 @@
 """
 OutboxReplay: the request as people write it, and the status as the operator writes it.
 
-Its spec never changes after creation, except `suspend`: what was audited is what runs. Which events
-it replays is in `contract.selection`.
+Its spec never changes after creation, except `suspend`: what was audited is what runs.
+`contract.selection` defines which events it replays.
 """
 
 import re
@@ -26,7 +26,8 @@ from outbox_operator.shared.objects import (
 from outbox_operator.shared.pod_settings import PodSettings
 
 REQUESTED_BY = "outbox.dev/requested-by"
-"""An annotation: who requests it. Kubernetes does not record who created a resource."""
+"""An annotation: the person who requests the replay. Kubernetes does not record who created a
+resource."""
 
 POD_KEYS = (
     r"^spark\.(executorEnv\.|kubernetes\.(container\.image|driverEnv\.|authenticate\.|namespace|"
@@ -34,8 +35,8 @@ POD_KEYS = (
     r"serviceAccount)))"
 )
 """Settings of Spark that would make pods differ from `pod`."""
-POD_KEYS_TOLD = (
-    "sparkConf: images, accounts, variables, volumes, secrets and templates of pods are not set "
+POD_KEYS_REFUSED = (
+    "sparkConf: images, accounts, variables, volumes, secrets and templates of pods cannot be set "
     "there: use spec.pod"
 )
 
@@ -62,27 +63,28 @@ class Executors(SparkPod):
 
 
 class ReplaySpec(ReplayRequest):
-    """What people write, once."""
+    """The spec of an OutboxReplay, written once."""
 
     relay_ref: RelayRef
     """The relay that publishes the events again."""
     suspend: bool = False
-    """true: stop within seconds and keep what is done. false again: continue there. The only field
-    that can be changed."""
+    """true: stop within seconds and keep what is done. false again: continue from there. The only
+    field that can be changed."""
     engine: Literal["SparkApplication", "Job"] | None = None
     """SparkApplication needs the Kubeflow Spark operator; Job runs the same program without it.
     Default: SparkApplication if the cluster has that kind, otherwise Job."""
     driver: SparkPod = SparkPod()
-    """The pod that plans the replay and leads it."""
+    """The pod that plans and coordinates the replay."""
     executor: Executors = Executors()
     """The pods that do the work."""
     spark_conf: Annotated[Mapping[str, str], Field(max_length=100)] = Field(default_factory=dict)
-    """More settings of Spark, such as where its event log goes. Settings of the operator win. What
-    belongs in `pod` (images, accounts, variables, volumes, secrets, templates) is refused here."""
+    """More settings of Spark, such as where its event log goes. Settings that the operator sets
+    win. What belongs in `pod` (images, accounts, variables, volumes, secrets, templates) is refused
+    here."""
     pod: PodSettings = PodSettings()
     """Image, placement and environment of driver and executors."""
     backoff_limit: Annotated[int, Field(ge=0, le=100)] = 3
-    """How many times a failed attempt is followed by another, which continues where it ended."""
+    """How many times a failed attempt is followed by another, which continues where it stopped."""
     ttl_seconds_after_finished: Annotated[int, Field(ge=0)] | None = None
     """How long after the replay's end the resource is deleted. Default: never. The audit stays
     either way."""
@@ -90,7 +92,7 @@ class ReplaySpec(ReplayRequest):
     @model_validator(mode="after")
     def spark_conf_is_sparks(self) -> "ReplaySpec":
         if any(re.search(POD_KEYS, key) for key in self.spark_conf):
-            raise ValueError(POD_KEYS_TOLD)
+            raise ValueError(POD_KEYS_REFUSED)
         return self
 
 
@@ -98,7 +100,7 @@ Phase = Literal["Pending", "Planning", "Running", "Suspended", "Succeeded", "Fai
 
 
 class ReplayStatus(Status):
-    """What the operator knows, from the driver's reports and its end."""
+    """What the operator knows about the replay, from the driver's reports and how it ended."""
 
     observed_generation: Generation | None = None
     """The metadata.generation that this status describes; -1: no operator has seen it yet."""
@@ -157,8 +159,8 @@ class OutboxReplay(Resource):
 
     @property
     def replay_id(self) -> str:
-        """In the database. Includes a part of the uid: a resource that is created again under the
-        same name is another replay."""
+        """In the database. It includes a part of the uid, because a resource that is created again
+        under the same name is another replay."""
         meta = self.metadata
         return f"{meta.namespace}/{meta.name}@{meta.uid[:8]}"
 
@@ -168,5 +170,5 @@ class OutboxReplay(Resource):
 
     @property
     def has_executors(self) -> bool:
-        """Otherwise the driver does all the work. A dry run only reads, and needs none."""
+        """Otherwise the driver does all the work. A dry run only reads, and needs no executors."""
         return self.spec.executor.instances > 0 and not self.spec.dry_run

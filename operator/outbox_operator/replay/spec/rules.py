@@ -1,13 +1,13 @@
 """The rules of OutboxReplay in CEL: see `shared.rules`."""
 
 from outbox_core.contract.selection import Range, Selection
-from outbox_operator.replay.spec.resource import POD_KEYS, POD_KEYS_TOLD, ReplaySpec
-from outbox_operator.shared.rules import ForGood, Rule, Rules
+from outbox_operator.replay.spec.resource import POD_KEYS, POD_KEYS_REFUSED, ReplaySpec
+from outbox_operator.shared.rules import Immutable, Rule, Rules
 
-FOR_GOOD: ForGood = {
+IMMUTABLE: Immutable = {
     ReplaySpec: (
         set(ReplaySpec.model_fields) - {"suspend"},
-        "only suspend can be changed: for another request create another OutboxReplay",
+        "only suspend can be changed: create another OutboxReplay for another request",
     ),
 }
 
@@ -46,7 +46,7 @@ RULES: Rules = {
         ),
         Rule(
             f"!has(self.sparkConf) || self.sparkConf.all(key, !key.matches(r'{POD_KEYS}'))",
-            POD_KEYS_TOLD,
+            POD_KEYS_REFUSED,
         ),
     ),
 }

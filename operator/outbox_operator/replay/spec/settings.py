@@ -1,8 +1,8 @@
 """
-OutboxReplay and its OutboxRelay to replay.json, which the driver reads.
+From OutboxReplay and its OutboxRelay to replay.json, which the driver reads.
 
-Called by the builder of the ConfigMap. Pure: no secret is read here; the driver finds the DSN in
-the environment, under the name that relays know it by.
+Called by the builder of the ConfigMap. Pure: no Secret is read here; the driver finds the DSN in
+the environment, under the same name as relays do.
 """
 
 from typing import Any

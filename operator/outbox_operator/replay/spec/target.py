@@ -1,8 +1,8 @@
 """
-The relay that a replay brings events back to, as far as a replay needs to know it.
+The relay that a replay gives events back to, as far as a replay needs to know it.
 
-An OutboxRelay is one. The kinds do not import each other: `program` hands the relay's parser to
-`gather`, and the rest of the replay knows this protocol.
+OutboxRelay implements it. The kinds do not import each other: `program` passes the relay's parser
+to `gather`, and the rest of the replay uses this protocol.
 """
 
 from collections.abc import Callable
@@ -34,4 +34,4 @@ class TargetRelay(HasStore, Protocol):
 
 
 ParseRelay = Callable[[Body], TargetRelay]
-"""Raises pydantic's ValidationError where the relay cannot be understood."""
+"""Raises pydantic's ValidationError if the relay is invalid."""

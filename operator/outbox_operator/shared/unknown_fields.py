@@ -1,10 +1,10 @@
 """
-Ignoring: shows people that a resource has fields which this version does not know.
+Unknown fields: announces that a resource has fields which this version does not know.
 
-Asked by the reconciler of each kind with every look; each generation is announced once in the
-operator's life. Not a condition: the resource works as it did before somebody installed newer
-definitions. After a restart it is announced again, because the operator before may have known the
-fields.
+Called by the reconciler of each kind on every reconcile; each generation is announced once per
+operator process. Not a condition: the resource works as it did before somebody installed newer
+definitions. After a restart it is announced again, because the previous operator may have known
+the fields.
 """
 
 import logging
@@ -15,7 +15,7 @@ from outbox_operator.shared.objects import Resource
 log = logging.getLogger("outbox.operator")
 
 
-class Ignoring:
+class UnknownFields:
     def __init__(self) -> None:
         self._announced: dict[str, int] = {}
         """By uid: the generation that was announced last."""
@@ -36,5 +36,5 @@ class Ignoring:
         return [notice]
 
     def forget(self, uid: str) -> None:
-        """A resource that is gone."""
+        """The resource is gone."""
         self._announced.pop(uid, None)

@@ -1,4 +1,4 @@
-"""When to look at a replay again, and how long a finished one stays."""
+"""When to reconcile a replay again, and how long a finished one stays."""
 
 from datetime import datetime, timedelta
 
@@ -9,31 +9,32 @@ from outbox_operator.replay.seen import ReplaySeen
 from outbox_operator.replay.spec.resource import OutboxReplay, ReplayStatus
 
 
-def seconds_to_next_look(
+def seconds_to_next_reconcile(
     replay: OutboxReplay,
     seen: ReplaySeen,
     step: Step,
     children: ReplayChildren,
     status: ReplayStatus,
-    look: float,
+    interval: float,
     now: datetime,
 ) -> float | None:
-    """`look`: how often a driver is asked for its report. None: not before something changes."""
+    """`interval`: the seconds between two reports of a driver. None: only when something
+    changes."""
     if status.phase in FINISHED:
         return 0.0 if why_it_stays(replay) else seconds_to_live(replay, status, now)
     if isinstance(step, Suspend):
-        # As long as a driver is there, its last report may not have been heard.
-        return look if children.unwanted or seen.drivers else None
+        # As long as a driver exists, its last report may not have been read yet.
+        return interval if children.unwanted or seen.drivers else None
     if isinstance(step, TryAgain) and replay.spec.suspend:
         return 0.0
     at = status.next_attempt_time
     if at is None or at <= now:
-        return look
-    return min(look, (at - now).total_seconds())
+        return interval
+    return min(interval, (at - now).total_seconds())
 
 
 def seconds_to_live(replay: OutboxReplay, status: ReplayStatus, now: datetime) -> float | None:
-    """Until a finished one is deleted; None: it stays."""
+    """Seconds until a finished replay is deleted; None: it stays."""
     ttl, end = replay.spec.ttl_seconds_after_finished, status.completion_time
     if ttl is None or end is None:
         return None
