@@ -113,7 +113,7 @@ def test_a_destination_is_parked_for_as_long_as_it_asked(cluster: Cluster) -> No
 
 
 def test_the_longest_patience_that_a_destination_asks_for_counts(cluster: Cluster) -> None:
-    answers = [TIMEOUT, TIMEOUT._replace(after=40.0), TIMEOUT, ACKED]
+    answers: list[Outcome] = [TIMEOUT, TIMEOUT._replace(after=40.0), TIMEOUT, ACKED]
     cluster.destinations._send = lambda batch, patience: answers
     outcomes = cluster.publish("sick", "sick", "sick", "well")
     assert kinds(outcomes[:3]) == [ErrorClass.DESTINATION] * 3
