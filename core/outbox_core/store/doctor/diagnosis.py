@@ -156,12 +156,9 @@ def durability(facts: Facts, _: RelaySettings | None) -> Iterator[Diagnosis]:
             "set to on and restart",
         )
     if facts.settings["synchronous_commit"] == "off":
-        yield Diagnosis(
-            *(
-                "warn",
-                "durability",
-                "synchronous_commit is off: a crash may lose the last commits",
-            ),
+        yield warn(
+            "durability",
+            "synchronous_commit is off: a crash may lose the last commits",
             "set it to on: otherwise new events may be lost, and others published again",
         )
     elif not off:
