@@ -2,9 +2,9 @@
 Informers: the children of our resources and their pods, kept up to date by watches.
 
 They request only objects with our label: in a cluster with ten thousand pods the operator receives
-only its own. The custom resources themselves are watched by Kopf. It cannot watch the children,
-because a decision needs to know that all of them are listed, and that none has gone unnoticed:
-"Two kinds of watches" in docs/architecture.md has the measurements.
+only its own. Kopf watches the custom resources themselves. It cannot replace the informers: it
+misses what is deleted while its watch is interrupted, and does not report when everything is
+listed. "Two kinds of watches" in docs/architecture.md has the measurements.
 """
 
 import asyncio
