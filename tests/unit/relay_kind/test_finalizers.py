@@ -44,7 +44,9 @@ def test_it_goes_when_the_database_has_forgotten_and_not_before() -> None:
 
 def test_a_namespace_that_goes_is_not_held_up() -> None:
     going = leaving(relay("Delete", RETIRE))
-    refusal = Refusal("Job", "orders-retire", "namespace is terminating", namespace_terminating=True)
+    refusal = Refusal(
+        "Job", "orders-retire", "namespace is terminating", namespace_terminating=True
+    )
     assert decide_finalizers(going, seen(refusals=[refusal])) == []
 
 
