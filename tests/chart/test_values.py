@@ -186,15 +186,15 @@ def test_the_notes_hold_a_relay_that_can_be_applied() -> None:
     assert found
     assert models_refusal(yaml.safe_load(found[1])) == ""
     assert "kubectl -n default get obr" in said
-    assert "looks after OutboxRelays and OutboxReplays in all namespaces" in said
+    assert "in all namespaces" in said
 
 
 def test_the_notes_speak_of_what_was_installed() -> None:
     said = notes({"watch": {"namespaces": ["shop", "billing"]}, "crds": {"enabled": False}})
-    assert "looks after OutboxRelays and OutboxReplays in shop, billing" in said
+    assert "in shop, billing" in said
     assert "kubectl -n shop get obr" in said
-    assert "apply crds/ of this version" in said
-    assert "images.registry is not set" in said
+    assert "crds.enabled" in said
+    assert "images.registry" in said
     assert "images.registry" not in notes({"images": {"registry": "registry.example.com"}})
 
 

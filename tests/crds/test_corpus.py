@@ -28,7 +28,7 @@ def test_the_api_server_takes_every_example(server: Kube, case: Case) -> None:
 
 
 @pytest.mark.parametrize("case", creations("bad"), ids=str)
-def test_the_api_server_refuses_what_is_wrong_and_says_why(server: Kube, case: Case) -> None:
+def test_the_api_server_refuses_what_is_wrong_and_explains_it(server: Kube, case: Case) -> None:
     said = servers_refusal(server, "default", case.bodies[0])
     assert said, "it was taken"
     for words in case.words:
@@ -44,7 +44,7 @@ def test_the_api_server_takes_a_change_that_is_right(
 
 
 @pytest.mark.parametrize("case", updates("bad"), ids=str)
-def test_the_api_server_refuses_a_change_that_is_wrong_and_says_why(
+def test_the_api_server_refuses_a_wrong_change_and_explains_it(
     server: Kube, namespace: Namespace, case: Case
 ) -> None:
     before, after = case.bodies

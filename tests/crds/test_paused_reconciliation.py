@@ -68,7 +68,7 @@ def test_one_that_is_paused_can_be_deleted(resources: Resources, tmp_path: Path)
         )
 
 
-def test_a_value_that_means_nothing_pauses_nothing_and_is_told(
+def test_an_unknown_value_pauses_nothing_and_is_announced(
     resources: Resources, tmp_path: Path
 ) -> None:
     with operating(resources.namespace, tmp_path / "log") as operator:

@@ -27,7 +27,7 @@ def children(operator: Operator) -> int:
 
 
 @pytest.mark.timeout(180, func_only=True)
-def test_two_operators_stop_each_other_and_say_so(
+def test_two_operators_stop_each_other_and_show_it(
     server: Kube, namespace: Namespace, tmp_path: Path
 ) -> None:
     resources = Resources(namespace)

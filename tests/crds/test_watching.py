@@ -103,7 +103,7 @@ def test_a_missing_right_is_seen_from_outside_and_named(
         assert len(operator.lives) == 1
 
 
-def test_a_namespace_without_rights_is_shown_and_the_other_one_is_looked_after(
+def test_a_namespace_without_rights_is_shown_and_the_other_one_is_managed(
     server: Kube, namespace: Namespace, tmp_path: Path
 ) -> None:
     account = Account(namespace, tmp_path / "kubeconfig")

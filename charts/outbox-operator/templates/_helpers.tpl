@@ -1,4 +1,4 @@
-{{- /* Names, labels, images, rights: what several templates say alike. */ -}}
+{{- /* Names, labels, images, rights: what several templates share. */ -}}
 
 {{- define "outbox.name" -}}
 {{ .Values.nameOverride | default .Chart.Name | trunc 53 | trimSuffix "-" }}
@@ -18,14 +18,14 @@
 {{ .Values.serviceAccount.name | default (ternary (include "outbox.fullname" .) "default" .Values.serviceAccount.create) }}
 {{- end }}
 
-{{- /* Those that tell the operator's pod apart; a Deployment's selector cannot be changed. */ -}}
+{{- /* The labels that identify the operator's pod; a Deployment's selector cannot be changed. */ -}}
 {{- define "outbox.selector" -}}
 app.kubernetes.io/name: {{ include "outbox.name" . }}
 app.kubernetes.io/instance: {{ .Release.Name }}
 app.kubernetes.io/component: operator
 {{- end }}
 
-{{- /* (list . "component" more): ours win, because selectors and people rely on them. */ -}}
+{{- /* (list . "component" more): our labels win, because selectors and people rely on them. */ -}}
 {{- define "outbox.labels" -}}
 {{- $root := index . 0 -}}
 {{- $own := dict
@@ -50,7 +50,7 @@ annotations:
 {{- end }}
 {{- end }}
 
-{{- /* (list . "relay"): how pods name it. */ -}}
+{{- /* (list . "relay"): the image's full name. */ -}}
 {{- define "outbox.image" -}}
 {{- $root := index . 0 -}}
 {{- $image := index $root.Values.images (index . 1) -}}
@@ -59,7 +59,7 @@ annotations:
 {{- if $image.digest }}@{{ $image.digest }}{{ else }}:{{ $image.tag | default $root.Chart.AppVersion }}{{ end }}
 {{- end }}
 
-{{- /* Of the pod-security level `restricted`, and a little stricter. 65532 is the images' user. */ -}}
+{{- /* The pod-security level `restricted`, and a little stricter. 65532 is the images' user. */ -}}
 {{- define "outbox.podSecurity" -}}
 {{- if .Values.pod.securityContext -}}
 {{ toYaml .Values.pod.securityContext }}
@@ -85,7 +85,7 @@ capabilities:
 {{- end }}
 {{- end }}
 
-{{- /* Where the pods of chart and test may run. */ -}}
+{{- /* Where the operator's pod and the test's pod may run. */ -}}
 {{- define "outbox.placement" -}}
 {{- with .Values.pod.imagePullSecrets }}
 imagePullSecrets:
@@ -112,7 +112,7 @@ priorityClassName: {{ . }}
 {{ include "outbox.fullname" . }}-driver
 {{- end }}
 
-{{- /* All that a replay's driver may do, in its replay's namespace and while that is there. */ -}}
+{{- /* All that a replay's driver may do, in its replay's namespace, as long as the replay exists. */ -}}
 {{- define "outbox.driverRules" -}}
 - apiGroups: [""]
   resources: [pods]
@@ -121,8 +121,8 @@ priorityClassName: {{ . }}
 
 {{- /* All that the operator may do; in a ClusterRole, or in a Role per namespace. */ -}}
 {{- define "outbox.rules" -}}
-# Our kinds. Never created: that is for people. A relay is patched for the one finalizer of
-# deletionPolicy: Delete; a replay is deleted when it has outlived its ttlSecondsAfterFinished.
+# Our kinds. Only people create them. The operator patches a relay to set the finalizer of
+# deletionPolicy: Delete, and deletes a replay after its ttlSecondsAfterFinished.
 - apiGroups: [outbox.dev]
   resources: [outboxrelays]
   verbs: [get, list, watch, patch]
@@ -132,13 +132,13 @@ priorityClassName: {{ . }}
 - apiGroups: [outbox.dev]
   resources: [outboxrelays/status, outboxreplays/status]
   verbs: [patch]
-# Children name their relay or replay as the owner that waits for them (blockOwnerDeletion).
+# Children name their relay or replay as an owner whose deletion waits for them (blockOwnerDeletion).
 - apiGroups: [outbox.dev]
   resources: [outboxrelays/finalizers, outboxreplays/finalizers]
   verbs: [update]
-# Children. Server-side apply is a patch, which also creates. They go with their owner; deleted are
-# only those that a relay may do without or has replaced, a replay's attempts when it is suspended, and
-# its account and rights when it is over.
+# Children. Server-side apply is a patch that also creates. Children are deleted with their owner; the
+# operator deletes only those that a relay no longer needs or has replaced, a replay's attempts when it
+# is suspended, and its account and rights when it is over.
 - apiGroups: [""]
   resources: [services]
   verbs: [get, list, watch, create, patch]
@@ -160,12 +160,11 @@ priorityClassName: {{ . }}
 - apiGroups: [policy]
   resources: [poddisruptionbudgets]
   verbs: [get, list, watch, create, patch, delete]
-# An attempt at a replay, where there is a Spark operator: made once, never changed.
+# An attempt at a replay, if there is a Spark operator: created once, never changed.
 - apiGroups: [sparkoperator.k8s.io]
   resources: [sparkapplications]
   verbs: [get, list, watch, create, delete]
-# A replay's driver may make its executors: by this one role, and no other; and only while there is a
-# driver.
+# A replay's driver may create its executors: through this one role, and only while there is a driver.
 - apiGroups: [rbac.authorization.k8s.io]
   resources: [rolebindings]
   verbs: [get, list, watch, create, patch, delete]
@@ -173,12 +172,12 @@ priorityClassName: {{ . }}
   resources: [{{ ternary "roles" "clusterroles" (not (empty .Values.watch.namespaces)) }}]
   resourceNames: [{{ include "outbox.driverRole" . }}]
   verbs: [bind]
-# How the pods are, and where they answer.
+# The state of the pods, and their addresses.
 - apiGroups: [""]
   resources: [pods]
   verbs: [list, watch]
-# Whether a Secret that a relay names is there and has changed: its metadata is asked for, one by
-# one. There is no smaller right than get; list and watch would show all of them.
+# Whether a Secret that a relay names exists and has changed: only metadata is requested, one by one.
+# There is no smaller right than get; list and watch would show all Secrets.
 - apiGroups: [""]
   resources: [secrets]
   verbs: [get]
@@ -187,7 +186,7 @@ priorityClassName: {{ . }}
   verbs: [create]
 {{- end }}
 
-{{- /* (list "variables.spec" "pod.env"): whether it is there, as CEL asks. */ -}}
+{{- /* (list "variables.spec" "pod.env"): CEL that is true if the field is present. */ -}}
 {{- define "outbox.present" -}}
 {{- $at := index . 0 -}}
 {{- $tests := list -}}
@@ -198,8 +197,9 @@ priorityClassName: {{ . }}
 {{ join " && " $tests }}
 {{- end }}
 
-{{- /* Whether it is absent or empty, as it is where a default says so. Of spec.pod: all that is in it,
-where an empty security context means none, which is more than the default allows. */ -}}
+{{- /* CEL that is true if the field is absent or empty, as defaults make it. For spec.pod: if all fields
+in it are; an empty security context counts as set, because it means none, which allows more than the
+default. */ -}}
 {{- define "outbox.unset" -}}
 {{- $whole := printf "%s.%s" (index . 0) (index . 1) -}}
 {{- $empty := ternary (printf "%s.all(name, !name.endsWith('ecurityContext') && size(%s[name]) == 0)" $whole $whole) (printf "size(%s) == 0" $whole) (eq (index . 1) "pod") -}}

@@ -107,4 +107,4 @@ def _dead(before: Announced, status: RelayStatus, now: datetime) -> list[Notice]
     if dead <= before.dead or is_quiet(Reason.DEAD_LETTERS, before.at, now):
         return []
     most = f", most of them because: {status.top_errors[0].text}" if status.top_errors else ""
-    return [Notice(Reason.DEAD_LETTERS, f"{dead} events are dead{most}", warning=True)]
+    return [Notice(Reason.DEAD_LETTERS, f"dead events: {dead}{most}", warning=True)]

@@ -90,7 +90,7 @@ def test_it_stays_while_the_database_is_away_and_says_what_to_do(
         shop.delete(name)
     for name in ("orders", "bills"):
         told = shop.wait_condition("Degraded", "True", "StoreUnreachable", name=name)
-        assert "set spec.deletionPolicy to Retain" in told["message"]
+        assert "spec.deletionPolicy to Retain" in told["message"]
     shop.patch({"deletionPolicy": "Retain"}, "bills")
     shop.wait_gone(GONE, "bills")
     assert shop.resource()["metadata"]["finalizers"] == ["outbox.dev/retire"]

@@ -135,8 +135,7 @@ def test_a_spec_that_only_the_operator_refuses_is_told_and_what_runs_goes_on(sho
 
         shop.namespace.wait(is_taken, 30, "a lease that is shorter than the publisher's timeout")
         found = shop.wait_condition("Degraded", "True", "SpecInvalid")
-        assert "lease (2s) must be longer than" in found["message"]
-        assert "correct the spec" in found["message"]
+        assert "lease (2s)" in found["message"]
         shop.wait_condition("Ready", "False", "SpecInvalid")
         assert (shop.relay_pods(), config(shop)) == (pods, running)
         shop.finish(shop.emit(500), 60)

@@ -22,8 +22,7 @@ def test_a_relay_is_scaled_up_to_zero_and_back(shop: Shop) -> None:
     assert {pod.metadata.name for pod in found} == shop.relay_pods()
 
     shop.patch({"replicas": 0})
-    told = shop.wait_condition("Ready", "False", "ScaledToZero")
-    assert "nothing is published" in told["message"]
+    shop.wait_condition("Ready", "False", "ScaledToZero")
     shop.namespace.wait(lambda: not shop.namespace.pods(selector), 60, "no pod left")
     shop.namespace.wait(lambda: not has_budget(shop), 30, "no budget for no pods")
     shop.finish(shop.emit(2000), 60)

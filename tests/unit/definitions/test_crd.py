@@ -102,7 +102,7 @@ def test_the_schema_is_structural(kind: str) -> None:
 
 
 @pytest.mark.parametrize("kind", CRDS)
-def test_every_rule_says_what_to_change(kind: str) -> None:
+def test_every_rule_explains_what_to_change(kind: str) -> None:
     for path, node in nodes(schema(kind)):
         for rule in node.get("x-kubernetes-validations", []):
             assert len(rule["message"].split()) >= 4, path

@@ -84,7 +84,7 @@ def test_a_child_that_is_being_removed_is_left_alone() -> None:
     assert wanted(retiring(), seen(pod(), deployment=going)) == {}
 
 
-def test_one_whose_pods_were_orphaned_says_what_to_do() -> None:
+def test_one_whose_pods_were_orphaned_shows_what_to_do() -> None:
     orphaned = seen(pod())
     assert deletion_finding(retiring(), orphaned, NOW + timedelta(seconds=1)) is None
     assert deletion_finding(retiring(), seen(pod(terminating=True)), NOW + ORPHANED_AFTER) is None

@@ -84,7 +84,7 @@ def test_a_relay_whose_pods_have_all_ended_is_drained() -> None:
     assert not is_drained(going, gathered(pod("orders-relay-a", "relay", phase="Running")))
 
 
-def test_what_a_failed_retirement_said_is_read() -> None:
+def test_the_termination_message_of_a_failed_retirement_is_read() -> None:
     said = '{"reason": "WrongPassword", "message": "correct the password"}'
     seen = gathered(ended("orders-retire-a", "retire", "Failed", said))
     found = deletion_finding(retiring(), seen, NOW)

@@ -109,7 +109,7 @@ def test_while_it_is_on_its_way_events_flow_and_nobody_takes_it_for_done() -> No
         ),
     ],
 )
-def test_a_change_that_is_stuck_says_why_and_is_no_success(around: RelaySeen, reason: str) -> None:
+def test_a_change_that_is_stuck_shows_why_and_is_no_success(around: RelaySeen, reason: str) -> None:
     found, judged = changed(around)
     assert (judged["Ready"].status, judged["Ready"].observed_generation) == ("True", 1)
     for kind in ("Stalled", "Degraded"):
@@ -237,7 +237,7 @@ def test_what_publishes_nothing_because_somebody_wants_it_so_is_suspended(
     assert argocd_health(resource(judged, status))[0] == "Suspended"
 
 
-def test_nobody_has_looked_yet() -> None:
+def test_no_operator_has_seen_it_yet() -> None:
     new = {"kind": "OutboxRelay", "metadata": {"name": "orders", "generation": 1}}
     assert argocd_health(new)[0] == "Progressing"
     unseen = resource(relay(3), DONE)

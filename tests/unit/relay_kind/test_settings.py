@@ -36,7 +36,7 @@ def test_the_smallest_resource_means_the_smallest_file() -> None:
     assert made.http.port == PORT
 
 
-def test_what_the_resource_says_is_in_the_file(tmp_path: Path) -> None:
+def test_what_the_resource_sets_is_in_the_file(tmp_path: Path) -> None:
     relay = outbox_relay(
         store={
             "postgresql": {

@@ -19,7 +19,7 @@ def mistake(**spec: Any) -> str:
     return explain(caught.value)
 
 
-def test_store_and_broker_are_all_that_must_be_said() -> None:
+def test_only_store_and_broker_are_required() -> None:
     spec = outbox_relay().spec
     assert spec.store.postgresql.dsn_secret_ref.key == "dsn"
     assert spec.store.postgresql.manage_schema
@@ -94,7 +94,7 @@ def test_a_resource_of_another_kind_is_refused() -> None:
         ({"reaper": {"schedule": "* *"}}, "spec.reaper.schedule: String should match pattern"),
     ],
 )  # fmt: skip
-def test_a_mistake_is_told_with_its_place(spec: dict[str, Any], said: str) -> None:
+def test_a_mistake_is_reported_with_its_path(spec: dict[str, Any], said: str) -> None:
     assert f"  {said}" in mistake(**spec)
 
 
@@ -104,5 +104,5 @@ def test_a_status_of_a_newer_operator_is_read() -> None:
 
 
 @pytest.mark.parametrize("field", ["http", "identity"])
-def test_what_the_pod_settles_cannot_be_said(field: str) -> None:
+def test_what_the_pod_settles_cannot_be_set(field: str) -> None:
     assert outbox_relay(**{field: {}}).unknown_fields == (f"spec.{field}",)

@@ -30,7 +30,7 @@ def over(seen: ReplaySeen, replay: OutboxReplay = REPLAY) -> Over:
     ("exit_code", "cause"),
     [(127, "StartError"), (128, "StartError"), (126, "Error"), (2, "Error"), (0, "Completed")],
 )
-def test_an_image_without_the_program_is_told_and_not_tried_again(
+def test_an_image_without_the_program_is_reported_and_not_tried_again(
     exit_code: int, cause: str
 ) -> None:
     found = over(around(ended(exit_code, None, cause), job=child()))
@@ -70,7 +70,7 @@ def test_a_job_that_failed_and_lost_its_pod_is_tried_again() -> None:
     assert "it has reached its limit" in found.finding.message
 
 
-def test_the_last_words_of_a_pod_are_waited_for_when_its_job_has_just_ended() -> None:
+def test_the_termination_message_of_a_pod_is_waited_for_when_its_job_has_just_ended() -> None:
     just_now = job_that("Failed", at=NOW - timedelta(seconds=1))
     assert judge_attempt(REPLAY, around(job=just_now), NOW) == Starting(None)
     seen = around(driver(running=True), job=job_that("Failed"))
@@ -149,7 +149,7 @@ def stuck(reason: str, message: str) -> Driver:
         ),
     ],
 )
-def test_a_driver_that_cannot_start_says_why(seen: ReplaySeen, reason: str, words: str) -> None:
+def test_a_driver_that_cannot_start_shows_why(seen: ReplaySeen, reason: str, words: str) -> None:
     found = judge_attempt(REPLAY, seen, NOW)
     assert isinstance(found, Starting)
     assert found.finding is not None
@@ -164,7 +164,7 @@ def test_a_driver_that_cannot_start_says_why(seen: ReplaySeen, reason: str, word
         ("SUBMITTED", "PodsNotCreated", "kubectl describe sparkapplication -n shop again-1"),
     ],
 )
-def test_a_spark_application_that_nobody_takes_up_is_told(
+def test_a_spark_application_that_no_operator_accepts_is_shown(
     state: str, reason: str, words: str
 ) -> None:
     seen = around(application=application(state, made=LONG_AGO))
@@ -180,7 +180,7 @@ def test_a_pod_that_is_just_coming_is_no_trouble() -> None:
     assert judge_attempt(REPLAY, around(driver(), job=child()), NOW) == Starting(None)
 
 
-def test_executors_that_find_no_node_are_told_while_none_works() -> None:
+def test_executors_without_a_node_are_shown_while_none_works() -> None:
     lost = pod("again-1-exec-1", ready=False, unschedulable="0/3 nodes")
     works = pod("again-1-exec-2")
     going = judge_attempt(REPLAY, around(driver(running=True), job=child(), executors=[lost]), NOW)

@@ -169,7 +169,7 @@ def test_whatever_may_be_asked_for_reaches_the_driver_as_it_was_asked(case: Case
         assert getattr(read, name) == getattr(replay.spec, name)
 
 
-def test_who_asked_is_told_to_the_audit() -> None:
+def test_the_requester_is_in_the_audit() -> None:
     replay = outbox_replay()
     annotations = {"outbox.dev/requested-by": "ann"}
     metadata = replay.metadata.model_copy(update={"annotations": annotations})
@@ -212,7 +212,7 @@ def test_the_driver_in_a_job_asks_for_executors_itself() -> None:
     assert {"POD_IP", "POD_NAME", "OUTBOX_DSN", "SPARK_DRIVER_BIND_ADDRESS"} <= set(names)
 
 
-def test_the_executors_template_is_in_the_file_that_spark_is_told() -> None:
+def test_the_executors_template_is_in_the_file_that_spark_reads() -> None:
     replay = outbox_replay(pod=POD)
     file = conf_of(job(replay))["spark.kubernetes.executor.podTemplateFile"]
     pod = driver_of(job(replay))
@@ -366,7 +366,7 @@ def test_executors_have_no_token_of_the_api_server() -> None:
         assert template["spec"]["automountServiceAccountToken"] is False
 
 
-def test_what_is_said_about_pods_holds_for_all_of_them() -> None:
+def test_settings_of_pods_apply_to_all_of_them() -> None:
     for template in templates(outbox_replay(pod=POD)):
         meta, pod = template["metadata"], template["spec"]
         assert meta["labels"]["team"] == "shop"

@@ -26,12 +26,12 @@ def told(before: ReplayStatus, now_is: ReplayStatus) -> list[tuple[str, bool]]:
     return [(n.reason, n.warning) for n in decide_replay_notices(before, now_is)]
 
 
-def test_nothing_new_is_not_told() -> None:
+def test_nothing_new_is_not_announced() -> None:
     assert told(started(), started()) == []
     assert told(running(), running()) == []
 
 
-def test_the_ordinary_way_is_told_phase_by_phase() -> None:
+def test_an_ordinary_replay_is_announced_phase_by_phase() -> None:
     planning = looked(after(started()), around(driver(running=True), job=child()))
     done = report("Succeeded", matched=200, replayed=200, message="200 of 200")
     succeeded = looked(after(running()), around(ended(0, done), job=child()))
@@ -41,7 +41,7 @@ def test_the_ordinary_way_is_told_phase_by_phase() -> None:
     assert told(running(), succeeded) == [("Succeeded", False)]
 
 
-def test_a_failed_attempt_and_the_next_one_are_told() -> None:
+def test_a_failed_attempt_and_the_next_one_are_announced() -> None:
     waiting = looked(after(running()), around(ended(1, AGAIN), job=child()))
     second = looked(after(waiting), around(ended(1, AGAIN), job=child()), SOON)
     (notice,) = decide_replay_notices(running(), waiting)
@@ -50,25 +50,25 @@ def test_a_failed_attempt_and_the_next_one_are_told() -> None:
     assert told(waiting, second) == [("AttemptStarted", False)]
 
 
-def test_the_end_of_one_that_failed_is_told_with_its_reason() -> None:
+def test_the_end_of_one_that_failed_is_announced_with_its_reason() -> None:
     failed = looked(after(running(), backoffLimit=0), around(ended(1, AGAIN), job=child()))
     assert told(running(), failed) == [("BackoffLimitExceeded", True)]
     assert told(failed, failed) == []
 
 
-def test_suspending_and_resuming_are_told() -> None:
+def test_suspending_and_resuming_are_announced() -> None:
     suspended = looked(after(running(), suspend=True), around(driver(running=True), job=child()))
     resumed = looked(after(suspended), around(), SOON)
     assert told(running(), suspended) == [("Suspended", False)]
     assert told(suspended, resumed) == [("Resumed", False), ("AttemptStarted", False)]
 
 
-def test_what_is_missing_is_told_once() -> None:
+def test_what_is_missing_is_announced_once() -> None:
     held = looked(outbox_replay(), around(relay=None))
     assert told(ReplayStatus(), held) == [("RelayMissing", True)]
     assert told(held, held) == []
 
 
-def test_a_deletion_midway_is_told() -> None:
+def test_a_deletion_midway_is_announced() -> None:
     cancelled = looked(after(running(), deleted=True), around(job=child()))
     assert told(running(), cancelled) == [("Cancelled", False)]

@@ -80,7 +80,7 @@ def test_a_relay_that_cannot_be_understood_is_not_taken_for_none() -> None:
     assert not gathered(outbox_replay(), {}).relay_invalid
 
 
-def test_an_attempt_that_the_watch_has_not_told_of_is_asked_for() -> None:
+def test_an_attempt_that_the_watch_does_not_show_yet_is_read() -> None:
     replay = after(started())
     job = {"metadata": {"name": "again-1", "ownerReferences": [{"uid": replay.metadata.uid}]}}
     path = "/apis/batch/v1/namespaces/shop/jobs/again-1"

@@ -29,7 +29,7 @@ def marked(where: str, mark: str, **spec: int) -> OutboxReplay:
 
 
 @pytest.mark.parametrize(("where", "mark", "tool"), MARKS)
-def test_a_replay_that_a_tool_keeps_stays_and_says_why(where: str, mark: str, tool: str) -> None:
+def test_a_replay_that_a_tool_keeps_stays_and_shows_why(where: str, mark: str, tool: str) -> None:
     why = why_it_stays(marked(where, mark, ttlSecondsAfterFinished=60)) or ""
     assert f"{tool} would create this OutboxReplay again" in why
     assert "kubectl create" in why
@@ -54,7 +54,7 @@ def test_without_a_time_to_live_there_is_nothing_to_leave_out() -> None:
     assert why_it_stays(marked(*MARKS[0][:2])) is None
 
 
-def test_its_beginning_is_told_once() -> None:
+def test_its_start_is_announced_once() -> None:
     replay = marked(*MARKS[0][:2])
     (notice,) = decide_kept_notices(replay, ReplayStatus(attempts=1))
     assert (notice.reason, notice.warning) == ("KeptInGit", True)

@@ -155,7 +155,7 @@ def test_a_replay_whose_pods_can_never_be_read_runs_and_ends(
     ]
 
 
-def test_a_finished_replay_that_argo_cd_keeps_outlives_its_time_and_says_so_once() -> None:
+def test_a_finished_replay_that_argo_cd_keeps_outlives_its_time_and_shows_it_once() -> None:
     server = Server(annotations={"argocd.argoproj.io/tracking-id": "shop:outbox.dev/..."})
     long_ago = (datetime.now(UTC) - timedelta(days=1)).isoformat(timespec="seconds")
     server.replay["spec"] |= {"ttlSecondsAfterFinished": 60}

@@ -43,7 +43,7 @@ def test_a_pod_that_was_evicted_before_it_ran_has_ended() -> None:
     assert found.ended == Ended(None, "Evicted", None)
 
 
-def test_one_that_was_told_to_stop_says_until_when() -> None:
+def test_one_that_was_asked_to_stop_shows_its_deadline() -> None:
     made = body({"running": {}})
     made["metadata"]["deletionTimestamp"] = "2026-03-01T12:00:30Z"
     assert Driver.of(made, None).kill_deadline == datetime(2026, 3, 1, 12, 0, 30, tzinfo=UTC)

@@ -70,7 +70,7 @@ def test_a_backfill_takes_what_has_no_state() -> None:
         ({"maxEvents": 0}, "spec.maxEvents: Input should be greater than or equal to 1"),
     ],
 )
-def test_a_request_that_makes_no_sense_is_told_so(spec: dict[str, Any], said: str) -> None:
+def test_a_request_that_makes_no_sense_is_refused(spec: dict[str, Any], said: str) -> None:
     assert f"  {said}" in mistake(**spec)
 
 

@@ -54,7 +54,7 @@ def states(status: ReplayStatus) -> dict[str, str]:
 # The ordinary way --------------------------------------------------------------------------------
 
 
-def test_the_first_look_starts_the_first_attempt() -> None:
+def test_the_first_reconcile_starts_the_first_attempt() -> None:
     assert decide_step(outbox_replay(), around(), NOW) == Start(1, "Job")
     found = started()
     assert (found.phase, found.attempts, found.application) == ("Pending", 1, "again-1")
@@ -77,7 +77,7 @@ def test_an_attempt_that_is_there_is_followed_and_no_second_one_is_made() -> Non
     assert "Job again-1" in (found.message or "")
 
 
-def test_a_driver_that_has_not_said_anything_yet_is_planning() -> None:
+def test_a_driver_that_has_not_reported_yet_is_planning() -> None:
     found = looked(after(started()), around(driver(running=True), job=child()))
     assert found.phase == "Planning"
     assert "again-1" in (found.message or "")
@@ -93,14 +93,14 @@ def test_the_stages_of_the_driver_are_phases(stage: str, phase: str) -> None:
     assert (found.phase, conditions(found)["Complete"].reason) == (phase, phase)
 
 
-def test_progress_is_told_while_it_runs() -> None:
+def test_progress_is_shown_while_it_runs() -> None:
     found = running()
     assert (found.phase, found.matched, found.replayed) == ("Running", 200, 50)
     assert (found.percent, found.progress, found.rate) == (25, "25%", 10)
     assert found.eta == NOW + timedelta(seconds=15)
 
 
-def test_an_end_that_comes_as_it_was_told_is_not_written_again_and_again() -> None:
+def test_an_estimate_that_holds_is_not_written_again() -> None:
     again = report(matched=200, replayed=60, rate=10.0, seconds_left=17)
     seen = around(driver(running=True, report=again), job=child())
     assert looked(after(running()), seen).eta == running().eta
@@ -114,7 +114,7 @@ def test_a_driver_that_does_not_answer_for_a_moment_changes_nothing() -> None:
     assert found == running()
 
 
-def test_it_succeeds_with_the_drivers_last_words() -> None:
+def test_it_succeeds_with_the_drivers_termination_message() -> None:
     found = looked(after(running()), around(ended(0, DONE, "Completed"), job=child()), SOON)
     assert (found.phase, found.completion_time) == ("Succeeded", SOON)
     assert (found.matched, found.replayed, found.skipped) == (200, 198, 2)
@@ -124,14 +124,14 @@ def test_it_succeeds_with_the_drivers_last_words() -> None:
     assert states(found)["Failed"] == "False"
 
 
-def test_one_whose_last_words_are_lost_has_succeeded_with_figures_that_nobody_knows() -> None:
+def test_one_whose_termination_message_is_lost_has_succeeded_with_unknown_figures() -> None:
     found = looked(after(running()), around(job=job_that("Complete")))
     assert (found.phase, found.progress, found.matched) == ("Succeeded", "100%", 200)
     assert (found.replayed, found.skipped) == (None, None)
     assert "`outbox-relay replays`" in (found.message or "")
 
 
-def test_a_dry_run_whose_last_words_are_lost_is_made_again() -> None:
+def test_a_dry_run_whose_termination_message_is_lost_runs_again() -> None:
     before = after(started(dryRun=True), dryRun=True)
     found = looked(before, around(job=job_that("Complete")))
     assert (found.phase, found.failures) == ("Pending", 1)
@@ -217,7 +217,7 @@ def test_the_engine_is_what_was_asked_for_or_what_the_cluster_has(
         ),
     ],
 )
-def test_a_request_that_cannot_be_begun_is_not_accepted_and_says_why(
+def test_a_request_that_cannot_start_is_not_accepted_and_shows_why(
     spec: dict[str, Any], seen: ReplaySeen, reason: str, words: str
 ) -> None:
     found = looked(outbox_replay(**spec), seen)
@@ -248,7 +248,7 @@ def test_an_attempt_that_the_server_refuses_is_none(refusal: Refusal, reason: st
     assert decide_step(after(found), around(), NOW) == Start(1, "Job")
 
 
-def test_a_refusal_beside_a_running_attempt_is_told_and_the_attempt_goes_on() -> None:
+def test_a_refusal_beside_a_running_attempt_is_shown_and_the_attempt_continues() -> None:
     seen = around(driver(running=True, report=report(matched=200, replayed=60)), job=child())
     refusal = Refusal("RoleBinding", "again-replay", "forbidden")
     found = looked(after(running()), seen, refusals=[refusal])
@@ -411,7 +411,7 @@ def test_a_resumed_replay_waits_until_the_old_driver_is_gone() -> None:
     assert decide_step(after(waiting), around(old), much_later) == Start(2, "Job")
 
 
-def test_an_attempt_that_was_made_and_not_yet_told_of_is_taken_up() -> None:
+def test_an_attempt_that_was_created_but_not_reported_yet_is_followed() -> None:
     """An operator may end in between; the next one makes it again, and finds it there."""
     seen = around(driver(running=True), job=child())
     assert decide_step(outbox_replay(), seen, NOW) == Start(1, "Job")
@@ -432,7 +432,7 @@ def test_one_that_ended_well_before_it_was_suspended_has_succeeded() -> None:
     assert looked(after(running(), suspend=True), seen).phase == "Succeeded"
 
 
-def test_the_last_words_of_a_suspended_attempt_are_heard() -> None:
+def test_the_termination_message_of_a_suspended_attempt_is_read() -> None:
     seen = around(driver(running=True, report=report(matched=200, replayed=70)), job=child())
     suspended = looked(after(running(), suspend=True), seen)
     words = report("Stopped", matched=200, replayed=90, skipped=2, rate=0.0)
@@ -461,7 +461,7 @@ def test_one_that_is_deleted_midway_is_cancelled() -> None:
     assert conditions(found)["Complete"].reason == "Cancelled"
 
 
-def test_who_asked_for_it_is_in_the_status() -> None:
+def test_the_requester_is_in_the_status() -> None:
     replay = outbox_replay()
     metadata = replay.metadata.model_copy(
         update={"annotations": {"outbox.dev/requested-by": "ann@example.com"}}

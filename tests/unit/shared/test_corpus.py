@@ -23,7 +23,7 @@ def test_the_models_take_every_example(case: Case) -> None:
 
 
 @pytest.mark.parametrize("case", cases("bad"), ids=str)
-def test_the_models_refuse_what_is_wrong_and_say_why(case: Case) -> None:
+def test_the_models_refuse_what_is_wrong_and_explain_it(case: Case) -> None:
     assert case.words, "say in a comment what must be said"
     said = refusal(case)
     assert said, "it was taken"

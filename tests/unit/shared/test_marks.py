@@ -63,7 +63,7 @@ def test_a_relay_does_not_adopt_what_a_replay_of_its_name_left() -> None:
         assert is_adoptable(account, resource) is expected
 
 
-def test_a_deployment_with_another_selector_says_so() -> None:
+def test_a_deployment_with_another_selector_is_refused_with_it() -> None:
     child = orphan("Deployment")
     assert why_not_adoptable(child, child) is None
     other = {**child, "spec": {**child["spec"], "selector": {"matchLabels": {"a": "b"}}}}

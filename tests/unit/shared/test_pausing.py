@@ -33,14 +33,14 @@ def test_one_value_pauses_and_a_deletion_ends_it() -> None:
     assert not is_paused(leaving(annotated(outbox_relay())))
 
 
-def test_begin_and_end_are_told_once() -> None:
+def test_start_and_end_are_announced_once() -> None:
     paused, free = annotated(outbox_relay()), outbox_relay()
     assert [n.reason for n in pause_notices(paused, False, None)] == ["ReconcilePaused"]
     assert pause_notices(paused, True, None) == pause_notices(free, False, None) == []
     assert [n.reason for n in pause_notices(free, True, None)] == ["ReconcileResumed"]
 
 
-def test_a_value_that_means_nothing_is_told_once() -> None:
+def test_an_unknown_value_is_announced_once() -> None:
     odd = annotated(outbox_relay(), "yes")
     (told,) = pause_notices(odd, False, None)
     assert (told.reason, told.warning) == ("AnnotationUnknown", True)

@@ -77,7 +77,7 @@ def containers(pod: Manifest) -> list[Manifest]:
 ROLES = [name for name, _ in pods()]
 
 
-def test_every_pod_is_looked_at() -> None:
+def test_every_pod_is_checked() -> None:
     assert len(ROLES) == 7
     assert [c["name"] for c in containers(dict(pods())["relay"])] == ["migrate", "relay"]
 

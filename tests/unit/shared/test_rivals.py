@@ -50,7 +50,7 @@ def test_one_that_wrote_long_ago_takes_over() -> None:
     assert judged(Rivalry(), child(OTHER), wrote(NOW - BACK_OFF_TIME)) == Rivalry()
 
 
-def test_one_whose_write_is_soon_undone_rests_and_says_why() -> None:
+def test_one_whose_write_is_soon_undone_backs_off_and_shows_why() -> None:
     found = judged(Rivalry(), child(OTHER), wrote(NOW - BACK_OFF_TIME + SECOND))
     assert found.backs_off(NOW + BACK_OFF_TIME - SECOND)
     assert not found.backs_off(NOW + BACK_OFF_TIME)

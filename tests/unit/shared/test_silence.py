@@ -99,7 +99,7 @@ def test_a_relay_that_is_ready_and_cannot_be_read_names_cause_and_cure(
     assert all(cure in message for cure in CURES)
 
 
-def test_a_relay_that_is_not_ready_or_reports_no_backlog_yet_is_not_said_to_be_cut_off() -> None:
+def test_a_relay_that_is_not_ready_or_reports_no_backlog_yet_is_not_reported_as_cut_off() -> None:
     for found in (pod(ready=False), pod(report=relay_report(backlog=False))):
         _, reason, message = backlog_healthy(outbox_relay(), seen(found, deployment=deployment()))
         assert reason == "NoReport"

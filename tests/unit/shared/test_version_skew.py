@@ -182,9 +182,7 @@ WORDS = {"reason": "SomethingNew", "message": "no"}
 @pytest.mark.parametrize(
     ("kind", "told"), [(Report, REPORT), (ReplayReport, REPLAYING), (TerminationMessage, WORDS)]
 )
-def test_what_a_newer_version_tells_besides_is_passed_over(
-    kind: type[BaseModel], told: dict[str, Any]
-) -> None:
+def test_what_a_newer_version_adds_is_ignored(kind: type[BaseModel], told: dict[str, Any]) -> None:
     newer = copy.deepcopy(told)
     for path, place in list(objects(newer)):
         if path != ("troubles",):
@@ -211,5 +209,5 @@ OLDEST: dict[type[BaseModel], set[str]] = {
 
 
 @pytest.mark.parametrize("kind", OLDEST, ids=lambda kind: str(kind.__name__))
-def test_no_more_is_asked_for_than_the_oldest_version_tells(kind: type[BaseModel]) -> None:
+def test_nothing_is_required_that_the_oldest_version_does_not_report(kind: type[BaseModel]) -> None:
     assert {n for n, f in kind.model_fields.items() if f.is_required()} == OLDEST[kind]

@@ -105,12 +105,12 @@ def about(backlog: Backlog, count: int) -> str:
 
 
 def _and_dead(relay: OutboxRelay, backlog: Backlog, errors: Sequence[TopError]) -> str:
-    return f". Also, {_dead(relay, backlog, errors)}" if backlog.dead else ""
+    return f"; {_dead(relay, backlog, errors)}" if backlog.dead else ""
 
 
 def _dead(relay: OutboxRelay, backlog: Backlog, errors: Sequence[TopError]) -> str:
     most = f", most of them because: {errors[0].text}" if errors else ""
     return (
-        f"{about(backlog, backlog.dead)} events are dead{most}. List them with `outbox-relay "
+        f"dead events: {about(backlog, backlog.dead)}{most}. List them with `outbox-relay "
         "dead`; when the cause is fixed, replay them with an OutboxReplay"
     )

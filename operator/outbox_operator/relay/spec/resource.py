@@ -77,7 +77,7 @@ class RelaySpec(Behaviour):
     deletion_policy: Literal["Retain", "Delete"] = "Retain"
     """What happens to the relay's registration in the database when the resource is deleted.
     Retain: events keep accumulating for it, and a resource of the same name continues where it
-    stopped. Delete: the relay is retired: the database forgets it, and what it had not published
+    stopped. Delete: the relay is retired, and the database forgets it and what it had not published
     yet."""
     reaper: Reaper = Reaper()
     """The CronJob that gives back what dead processes had claimed."""
