@@ -10,9 +10,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 MINUTES = {
-    "e2e/faults": 12.0,
-    "e2e/relays": 12.0,
-    "e2e/replays": 11.0,
+    "e2e/faults": 10.0,
+    "e2e/relays": 9.0,
+    "e2e/replays": 8.0,
     "e2e/platform": 6.0,
     "relay": 6.5,
     "store": 5.5,
