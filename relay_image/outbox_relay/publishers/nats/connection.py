@@ -57,6 +57,7 @@ class Connection:
         self._pings = 0
         self._pongs = 0
         self._error = ""
+        self.why_lost = ""
         self._inbox = f"_INBOX.{secrets.token_hex(11)}"
         try:
             self._open(settings, until)
@@ -124,10 +125,18 @@ class Connection:
         replies = self.exchange(data, until)
         return [replies.get(number) for number in numbers]
 
+    def is_open(self) -> bool:
+        """As far as this side knows; takes no time."""
+        if not self.broken:
+            try:
+                while self._receive():
+                    pass
+            except (OSError, Lost):
+                self.broken = True
+        return not self.broken
+
     def is_alive(self, until: float) -> bool:
         """Ask it; also answers what it asked while nobody used the connection."""
-        if self.broken:
-            return False
         try:
             self._ping(until)
         except (OSError, Lost):

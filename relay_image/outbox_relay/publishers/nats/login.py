@@ -56,9 +56,9 @@ def signed(text: str, nonce: str) -> dict[str, Any]:
     return {"nkey": public_nkey(key.public_key().public_bytes_raw()), "sig": signature}
 
 
-def public_nkey(public: bytes) -> str:
+def public_nkey(public: bytes, kind: int = USER_PREFIX) -> str:
     """The text that servers know a user by."""
-    body = bytes([USER_PREFIX]) + public
+    body = bytes([kind]) + public
     return base64.b32encode(body + crc16(body).to_bytes(2, "little")).decode().rstrip("=")
 
 

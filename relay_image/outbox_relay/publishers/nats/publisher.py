@@ -144,6 +144,9 @@ class NatsPublisher:
                 outcomes[claim.seq] = message
                 order.fail(claim)
         self._streams.learn(connection, {m.subject for m in made.values()}, until)
+        if connection.broken:
+            lost = Error.of(ErrorClass.OUTAGE, "CONNECTION_LOST", connection.why_lost)
+            outcomes |= dict.fromkeys(made, Refused(lost))
 
         def stream_of(claim: Claim) -> str | None:
             message = made[claim.seq]
@@ -159,7 +162,7 @@ class NatsPublisher:
                     continue
                 self._send_together(connection, stream, claims, made, outcomes, order, until)
         # What has no outcome was not begun.
-        found = [
+        found: list[Outcome] = [
             outcomes.get(claim.seq) or (BEHIND if order.blocks(claim) else NO_TIME_LEFT)
             for claim in batch
         ]
@@ -235,9 +238,11 @@ class NatsPublisher:
                     break
                 connection = self._idle.pop()  # the last one used is the freshest
                 self._busy.add(connection)
-            was_idle = time.monotonic() - connection.used_at
-            patience = min(until, time.monotonic() + CONNECT_SECONDS)
-            if was_idle < UNPROVEN_AFTER_SECONDS or connection.is_alive(patience):
+            now = time.monotonic()
+            proven = now - connection.used_at < UNPROVEN_AFTER_SECONDS
+            if connection.is_open() and (
+                proven or connection.is_alive(min(until, now + CONNECT_SECONDS))
+            ):
                 return connection
             self._give_back(connection)
         connection = self._connect(until)
