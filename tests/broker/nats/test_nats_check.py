@@ -35,7 +35,7 @@ def test_a_good_stream_gets_the_one_warning_that_one_replica_deserves(
     [
         ({"no_ack": True, "allow_atomic": False}, {}, "fail", "no_ack is set"),
         ({"duplicate_window": 10_000_000_000}, {}, "warn", "duplicate_window is 10 s"),
-        ({"storage": "memory"}, {}, "warn", "memory storage"),
+        ({"storage": "memory"}, {}, "warn", "lost when the servers stop"),
         ({"allow_atomic": False}, {}, "warn", "no atomic batches"),
         ({"max_msg_size": 5000}, {}, "warn", "max_msg_size is 5000"),
         ({}, {"max_message_bytes": 2_000_000}, "warn", "max_payload is 1048576"),
@@ -77,5 +77,5 @@ def test_a_subject_without_a_stream_fails_and_none_is_made(
 )
 def test_a_template_that_makes_no_subject_is_refused(subject: str) -> None:
     settings = NatsSettings(servers=("nats://unused",), subject=subject)
-    with pytest.raises(SettingsError, match="nats.subject"):
+    with pytest.raises(SettingsError, match=r"nats\.subject"):
         package.validate(settings)

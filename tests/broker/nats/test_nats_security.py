@@ -111,16 +111,18 @@ def test_an_nkey_seed_logs_in(tmp_path: Path, make_publisher: MakePublisher) -> 
 
 
 def test_a_creds_file_logs_in(tmp_path: Path, make_publisher: MakePublisher) -> None:
-    operator, account, user = (Ed25519PrivateKey.generate() for _ in range(3))
-    account_id = nkey_of(account, ACCOUNT)
+    operator, account, system, user = (Ed25519PrivateKey.generate() for _ in range(4))
+    accounts = [nkey_of(key, ACCOUNT) for key in (account, system)]
     unlimited = dict.fromkeys(("subs", "data", "payload", "imports", "exports", "conn"), -1)
     limits = {**unlimited, "leaf": -1, "wildcards": True, "mem_storage": -1, "disk_storage": -1}
     settings = {
         "operator": jwt(operator, OPERATOR, nkey_of(operator, OPERATOR), {"type": "operator"}),
         "resolver": "MEMORY",
         "resolver_preload": {
-            account_id: jwt(operator, OPERATOR, account_id, {"type": "account", "limits": limits})
+            name: jwt(operator, OPERATOR, name, {"type": "account", "limits": given})
+            for name, given in zip(accounts, (limits, unlimited), strict=True)
         },
+        "system_account": accounts[1],
     }
     token = jwt(
         account,
