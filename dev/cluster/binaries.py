@@ -2,8 +2,8 @@
 The programs built from Go modules, kept in the user's cache by the hash of what they are made of.
 
 `node` (the servers and the pause image), `client` (kubectl and helm) and `kind`, called by the
-three kinds of cluster; and `spark_operator`, which tests run beside one. A folder of the cache is
-complete or does not exist.
+three kinds of cluster; `spark_operator`, which tests run beside one; and `nats`, a server for the
+tests of its publisher. A folder of the cache is complete or does not exist.
 """
 
 import fcntl
@@ -26,6 +26,8 @@ from .tiny_image import PAUSE, PROBE, TinyImage
 SOURCE = Path(__file__).resolve().parent / "node"
 SPARK_OPERATOR = Path(__file__).resolve().parent / "spark_operator"
 SPARK_OPERATOR_MODULE = "github.com/kubeflow/spark-operator/v2"
+NATS = Path(__file__).resolve().parent.parent / "nats"
+NATS_MODULE = "github.com/nats-io/nats-server/v2"
 KIND = "v0.31.0"
 """Its default node image is Kubernetes 1.35, the minor version of the built-in node."""
 
@@ -108,6 +110,27 @@ def spark_operator() -> Path:
     version = required(SPARK_OPERATOR_MODULE, SPARK_OPERATOR)
     what = f"building the Spark operator {version} from source, once, about 3 minutes on 2 cores"
     return _cached("spark-operator", inputs, what, build, gigabytes=3)
+
+
+def nats() -> Path:
+    """The folder of `nats-server`."""
+
+    def build(into: Path) -> None:
+        flags = ["-v", "-trimpath", "-buildvcs=false", "-mod=readonly", "-ldflags", "-s -w"]
+        _go(["build", *flags, "-o", f"{into}/", NATS_MODULE], into, {}, NATS)
+
+    version = required(NATS_MODULE, NATS)
+    what = f"building nats-server {version} from source, once, about 2 minutes on 2 cores"
+    return _cached("nats", _nats_inputs(), what, build, gigabytes=2)
+
+
+def built_nats() -> Path:
+    """Where `nats` is or would be: for who must not build, such as a test."""
+    return cache() / f"nats-{input_hash(_nats_inputs())}" / "nats-server"
+
+
+def _nats_inputs() -> list[Path]:
+    return [NATS / name for name in ("go.mod", "go.sum")]
 
 
 def required(module: str, source: Path = SOURCE) -> str:

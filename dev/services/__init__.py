@@ -1,5 +1,5 @@
 """
-Real servers as child processes: PostgreSQL, PgBouncer and Kafka, for tests, bench and examples.
+Real servers as child processes, for tests, bench and examples: PostgreSQL, PgBouncer, and brokers.
 
     with scratch() as folder, Postgres(folder / "postgres") as postgres:
         psycopg.connect(postgres.dsn())
@@ -9,6 +9,7 @@ own folder and dies with the process that started it. `dev/setup` installs what 
 """
 
 from dev.services.kafka import Kafka, SecureListener
+from dev.services.nats import Nats
 from dev.services.pgbouncer import PgBouncer
 from dev.services.postgres import Postgres
 from dev.services.process import Server, ServerError, scratch
@@ -16,6 +17,7 @@ from dev.services.waiting import wait_until
 
 __all__ = [
     "Kafka",
+    "Nats",
     "PgBouncer",
     "Postgres",
     "SecureListener",

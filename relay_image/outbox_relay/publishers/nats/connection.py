@@ -1,0 +1,280 @@
+"""
+One connection to a NATS server: its protocol over a socket, for one call at a time.
+
+Opened by `publisher`, used by `sender` and `streams`. Every method has a deadline, which holds
+also against a server that sends a byte at a time or reads nothing: the socket never blocks, and
+only `_wait` waits. After `Lost` the connection is of no use any more.
+"""
+
+import json
+import secrets
+import select
+import socket
+import ssl
+import time
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from typing import Any, NamedTuple
+from urllib.parse import urlsplit
+
+from outbox_core.contract.publishers.nats import NatsSettings
+from outbox_core.errors import BrokerRefused, PublisherError
+from outbox_relay.publishers.nats.errors import DENIED
+from outbox_relay.publishers.nats.login import login, tls_context
+
+DEFAULT_PORT = 4222
+PORTION_BYTES = 1 << 18
+LONGEST_WAIT_SECONDS = 0.25
+"""Between two checks whether we are to stop."""
+PUBLISH_DENIED = 'Permissions Violation for Publish to "'
+NOT_LET_IN = ("authorization", "authentication", "tls", "expired", "revoked")
+WOULD_BLOCK = (BlockingIOError, ssl.SSLWantReadError, ssl.SSLWantWriteError)
+
+
+class Lost(Exception):
+    """The server closed the connection, or did not do in time what it had to."""
+
+
+class Reply(NamedTuple):
+    status: int
+    """Of an answer without an answerer (503), or DENIED; 0 of a usual one."""
+    body: bytes
+
+
+class Connection:
+    def __init__(self, settings: NatsSettings, url: str, until: float) -> None:
+        """Raises PublisherError with the reason if the server does not let us in by then."""
+        self.url = url
+        self.stop_at = float("inf")
+        self.used_at = time.monotonic()
+        self.broken = False
+        """Not to be used again."""
+        self.info: Mapping[str, Any] = {}
+        self._buffer = bytearray()
+        self._replies: dict[int, Reply] = {}
+        self._waiting: dict[int, str] = {}
+        self._next = 0
+        self._pings = 0
+        self._pongs = 0
+        self._error = ""
+        self.why_lost = ""
+        self._inbox = f"_INBOX.{secrets.token_hex(11)}"
+        try:
+            self._open(settings, until)
+        except ssl.SSLError as error:
+            self.close()
+            raise BrokerRefused(f"NATS at {url}: TLS failed: {error}") from None
+        except (OSError, Lost) as error:
+            self.close()
+            refused = any(word in str(error).lower() for word in NOT_LET_IN)
+            raise (BrokerRefused if refused else PublisherError)(
+                f"NATS at {url} does not answer: {error}"
+            ) from None
+        except BaseException:
+            self.close()
+            raise
+
+    @property
+    def version(self) -> tuple[int, ...]:
+        parts = str(self.info.get("version", "")).split("-")[0].split(".")
+        return tuple(int(part) for part in parts if part.isdigit())
+
+    @property
+    def max_payload(self) -> int:
+        return int(self.info.get("max_payload", 1 << 20))
+
+    def address(self, subject: str) -> tuple[int, str]:
+        """A number for an answer to expect, and where the server is to send it."""
+        self._next += 1
+        self._waiting[self._next] = subject
+        return self._next, f"{self._inbox}.{self._next}"
+
+    def exchange(self, data: Sequence[bytes], until: float) -> dict[int, Reply]:
+        """Send it, wait for all answers that were asked for by `address`. Those that are missing
+        did not come: then the connection is broken, and `why_lost` says why."""
+        left = memoryview(b"".join(data))
+        self.used_at = time.monotonic()
+        self.why_lost = ""
+        try:
+            while left or self._waiting:
+                moved = False
+                if left:
+                    with suppress(*WOULD_BLOCK):
+                        left = left[self._sock.send(left[:PORTION_BYTES]) :]
+                        moved = True
+                elif self._pings:
+                    self._pings = 0
+                    left = memoryview(b"PONG\r\n")
+                if not self._receive() and not moved:
+                    self._wait(bool(left), until)
+        except (OSError, Lost) as error:
+            self.broken = True
+            self.why_lost = str(error)
+        replies, self._replies = self._replies, {}
+        self._waiting = {}
+        return replies
+
+    def request(self, asked: Sequence[tuple[str, object]], until: float) -> list[Reply | None]:
+        """Ask an API of the server's; None where no answer came."""
+        data, numbers = [], []
+        for subject, body in asked:
+            number, reply = self.address(subject)
+            payload = json.dumps(body).encode() if body is not None else b""
+            data.append(f"PUB {subject} {reply} {len(payload)}\r\n".encode() + payload + b"\r\n")
+            numbers.append(number)
+        replies = self.exchange(data, until)
+        return [replies.get(number) for number in numbers]
+
+    def is_open(self) -> bool:
+        """As far as this side knows; takes no time."""
+        if not self.broken:
+            try:
+                while self._receive():
+                    pass
+            except (OSError, Lost):
+                self.broken = True
+        return not self.broken
+
+    def is_alive(self, until: float) -> bool:
+        """Ask it; also answers what it asked while nobody used the connection."""
+        try:
+            self._ping(until)
+        except (OSError, Lost):
+            self.broken = True
+        return not self.broken
+
+    def close(self) -> None:
+        self.broken = True
+        with suppress(OSError, AttributeError):
+            self._sock.close()
+
+    def _open(self, settings: NatsSettings, until: float) -> None:
+        parts = urlsplit(self.url)
+        host, port = parts.hostname or "", parts.port or DEFAULT_PORT
+        self._sock: socket.socket = socket.create_connection(
+            (host, port), timeout=max(0.001, until - time.monotonic())
+        )
+        self._sock.setblocking(False)
+        self._sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        self._sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+        while not self.info:
+            if not self._receive():
+                self._wait(False, until)
+        wanted = settings.tls is not None or parts.scheme == "tls"
+        if wanted or self.info.get("tls_required"):
+            self._wrap(settings, host, until)
+        options = {
+            "verbose": False,
+            "pedantic": False,
+            "headers": True,
+            "no_responders": True,
+            "echo": False,
+            "lang": "python",
+            "version": "1",
+            "protocol": 1,
+            "name": "outbox-relay",
+            **login(settings, str(self.info.get("nonce", ""))),
+        }
+        hello = f"CONNECT {json.dumps(options)}\r\nSUB {self._inbox}.* 1\r\n"
+        self._ping(until, hello.encode())
+
+    def _wrap(self, settings: NatsSettings, host: str, until: float) -> None:
+        if self._buffer:
+            raise Lost("it sent more than it may before TLS")
+        self._sock = tls_context(settings.tls).wrap_socket(
+            self._sock, server_hostname=host, do_handshake_on_connect=False
+        )
+        while True:
+            try:
+                self._sock.do_handshake()
+                return
+            except ssl.SSLWantReadError:
+                self._wait(False, until)
+            except ssl.SSLWantWriteError:
+                self._wait(True, until)
+
+    def _ping(self, until: float, before: bytes = b"") -> None:
+        """A PONG shows that all before it was read, and that we are let in."""
+        left = memoryview(before + b"PONG\r\n" * self._pings + b"PING\r\n")
+        self._pings, seen = 0, self._pongs
+        while left or self._pongs == seen:
+            moved = False
+            if left:
+                with suppress(*WOULD_BLOCK):
+                    left = left[self._sock.send(left) :]
+                    moved = True
+            if not self._receive() and not moved:
+                self._wait(bool(left), until)
+
+    def _wait(self, to_write: bool, until: float) -> None:
+        now = time.monotonic()
+        until = min(until, self.stop_at)
+        if now >= until:
+            raise Lost(f"no answer in time{self._because}")
+        poll = select.poll()
+        poll.register(self._sock, select.POLLIN | (select.POLLOUT if to_write else 0))
+        poll.poll(max(1, 1000 * min(LONGEST_WAIT_SECONDS, until - now)))
+
+    def _receive(self) -> bool:
+        """Whether anything came."""
+        try:
+            data = self._sock.recv(PORTION_BYTES)
+        except WOULD_BLOCK:
+            return False
+        if not data:
+            raise Lost(f"the server closed the connection{self._because}")
+        self._buffer += data
+        self._parse()
+        return True
+
+    def _parse(self) -> None:
+        buffer, at = self._buffer, 0
+        while (end := buffer.find(b"\r\n", at)) >= 0:
+            line = bytes(buffer[at:end])
+            head = line[:4].upper()
+            if head in (b"MSG ", b"HMSG"):
+                size = int(line[line.rindex(b" ") :])
+                if len(buffer) < end + size + 4:
+                    break
+                self._take(line, bytes(buffer[end + 2 : end + 2 + size]))
+                end += size + 2
+            else:
+                self._obey(head, line)
+            at = end + 2
+        del buffer[:at]
+
+    def _take(self, line: bytes, body: bytes) -> None:
+        words = line.split()
+        number = int(words[1].rpartition(b".")[2])
+        status = 0
+        if words[0].upper() == b"HMSG":
+            headers, body = body[: int(words[-2])], body[int(words[-2]) :]
+            first = headers.split(b"\r\n", 1)[0].split()
+            status = int(first[1]) if len(first) > 1 and first[1].isdigit() else 0
+        if self._waiting.pop(number, None) is not None:
+            self._replies[number] = Reply(status, body)
+
+    def _obey(self, head: bytes, line: bytes) -> None:
+        if head == b"PING":
+            self._pings += 1
+        elif head == b"PONG":
+            self._pongs += 1
+        elif head == b"INFO":
+            self.info = json.loads(line[5:])
+            # It is about to stop: this call may end, the next one goes elsewhere.
+            self.broken |= bool(self.info.get("ldm"))
+        elif head == b"-ERR":
+            self._complain(line[5:].decode(errors="replace").strip(" '"))
+
+    def _complain(self, text: str) -> None:
+        self._error = text
+        if text.startswith(PUBLISH_DENIED):
+            # No answer will come for what was published there.
+            subject = text.removeprefix(PUBLISH_DENIED).rstrip('"')
+            for number in [n for n, s in self._waiting.items() if s == subject]:
+                del self._waiting[number]
+                self._replies[number] = Reply(DENIED, text.encode())
+
+    @property
+    def _because(self) -> str:
+        return f" ({self._error})" if self._error else ""

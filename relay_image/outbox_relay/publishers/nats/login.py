@@ -1,0 +1,84 @@
+"""
+Who we are: what CONNECT says, and the TLS context. Read anew for every connection, so that changed
+secrets need no restart.
+"""
+
+import base64
+import re
+import ssl
+from typing import Any
+
+from outbox_core.contract.publishers.common import Tls
+from outbox_core.contract.publishers.nats import NatsSettings
+from outbox_core.errors import SettingsError
+
+BLOCK = re.compile(r"-----BEGIN ([A-Z ]+)-----\s*(\S+)\s*-+END [A-Z ]+-+")
+USER_PREFIX = 20 << 3
+"""The first byte of a user's public key, which makes its text begin with U."""
+
+
+def login(settings: NatsSettings, nonce: str) -> dict[str, Any]:
+    """The fields of CONNECT that say who we are."""
+    if settings.username is not None and settings.password is not None:
+        return {
+            "user": settings.username.read("nats.username"),
+            "pass": settings.password.read("nats.password"),
+        }
+    if settings.token is not None:
+        return {"auth_token": settings.token.read("nats.token")}
+    if settings.credentials_file is not None:
+        try:
+            text = settings.credentials_file.read_text()
+        except OSError as error:
+            raise SettingsError(
+                f"nats.credentialsFile: cannot read {settings.credentials_file}: {error.strerror}"
+            ) from error
+        return signed(text, nonce)
+    return {}
+
+
+def signed(text: str, nonce: str) -> dict[str, Any]:
+    """The server's nonce, signed by the seed of a `.creds` file or of a file with a seed alone."""
+    # Only here, because few need it and it takes a while to load.
+    from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+
+    blocks = dict(BLOCK.findall(text))
+    seed = blocks.get("USER NKEY SEED") or text.strip()
+    try:
+        raw = base64.b32decode(seed + "=" * (-len(seed) % 8))
+        # Two bytes say what it is, two at the end are a checksum.
+        key = Ed25519PrivateKey.from_private_bytes(raw[2:34])
+    except ValueError:
+        raise SettingsError("nats.credentialsFile: it contains no nkey seed") from None
+    signature = base64.urlsafe_b64encode(key.sign(nonce.encode())).decode().rstrip("=")
+    if jwt := blocks.get("NATS USER JWT"):
+        return {"jwt": jwt, "sig": signature}
+    return {"nkey": public_nkey(key.public_key().public_bytes_raw()), "sig": signature}
+
+
+def public_nkey(public: bytes, kind: int = USER_PREFIX) -> str:
+    """The text that servers know a user by."""
+    body = bytes([kind]) + public
+    return base64.b32encode(body + crc16(body).to_bytes(2, "little")).decode().rstrip("=")
+
+
+def crc16(data: bytes) -> int:
+    """The CRC of XMODEM."""
+    crc = 0
+    for byte in data:
+        crc ^= byte << 8
+        for _ in range(8):
+            crc = (crc << 1 ^ 0x1021 if crc & 0x8000 else crc << 1) & 0xFFFF
+    return crc
+
+
+def tls_context(tls: Tls | None) -> ssl.SSLContext:
+    try:
+        context = ssl.create_default_context(cafile=tls.ca_file if tls else None)
+        if tls and tls.cert_file:
+            password = tls.key_password.read("nats.tls.keyPassword") if tls.key_password else ""
+            # Never None: OpenSSL would ask for it on the terminal.
+            context.load_cert_chain(tls.cert_file, tls.key_file, password)
+        return context
+    except (OSError, ValueError) as error:  # ssl.SSLError is an OSError
+        raise SettingsError(f"nats.tls: cannot be used: {error}") from None

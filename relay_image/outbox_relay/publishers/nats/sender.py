@@ -1,0 +1,109 @@
+"""
+Messages to a server and its answers to outcomes, over one connection in one call.
+
+`publisher` decides what is sent together. An answer is an acknowledgement if it names a sequence
+number and no error: errors of JetStream have a number too, 0.
+"""
+
+import json
+import secrets
+from collections.abc import Sequence
+from typing import Any
+
+from outbox_core.model.attempt import Acked, Error, ErrorClass, Outcome, Refused
+from outbox_relay.publishers.nats.connection import Connection, Reply
+from outbox_relay.publishers.nats.errors import DENIED, NO_RESPONDERS, Problem, error_of
+from outbox_relay.publishers.nats.messages import Message
+from outbox_relay.publishers.nats.streams import why_nobody_answered
+
+FIRST_LINE = b"NATS/1.0\r\n"
+BATCH_ROOM = 160
+"""What the headers of a batch, and the lines around ours, add to a message at most."""
+
+
+def send_each(connection: Connection, messages: Sequence[Message], until: float) -> list[Outcome]:
+    """Each by itself, all under way at once: any of them may fail, and those behind it arrive."""
+    data: list[bytes] = []
+    numbers: list[int] = []
+    for subject, headers, payload in messages:
+        number, reply = connection.address(subject)
+        numbers.append(number)
+        size = len(FIRST_LINE) + len(headers) + 2
+        data += (
+            f"HPUB {subject} {reply} {size} {size + len(payload)}\r\n".encode(),
+            *(FIRST_LINE, headers, b"\r\n", payload, b"\r\n"),
+        )
+    replies = connection.exchange(data, until)
+    in_doubt = Refused(Error.of(ErrorClass.OUTAGE, "NO_ANSWER", f"in doubt: {connection.why_lost}"))
+    outcomes: list[Outcome] = []
+    nobody: dict[str, Error] = {}
+    for message, number in zip(messages, numbers, strict=True):
+        judged = judge(replies.get(number))
+        if judged is None:
+            outcomes.append(in_doubt)
+        elif isinstance(judged, Acked):
+            outcomes.append(judged)
+        elif judged.code == NO_RESPONDERS:
+            subject = message.subject
+            if subject not in nobody:
+                nobody[subject] = why_nobody_answered(connection, subject, until)
+            outcomes.append(Refused(nobody[subject]))
+        else:
+            outcomes.append(Refused(error_of(judged)))
+    return outcomes
+
+
+def send_atomically(
+    connection: Connection, messages: Sequence[Message], until: float
+) -> list[Outcome] | Problem:
+    """All or none. A Problem: the server has stored none of them."""
+    batch = secrets.token_hex(12)
+    data: list[bytes] = []
+    last = len(messages)
+    shared = FIRST_LINE + f"Nats-Batch-Id: {batch}\r\nNats-Batch-Sequence: ".encode()
+    number, reply = connection.address(messages[-1].subject)
+    for n, (subject, headers, payload) in enumerate(messages, 1):
+        # Only the last one asks for an answer: whatever goes wrong before, it hears of it.
+        end, to = (b"\r\nNats-Batch-Commit: 1\r\n", f"{reply} ") if n == last else (b"\r\n", "")
+        head = b"%b%d%b%b\r\n" % (shared, n, end, headers)
+        data += (
+            f"HPUB {subject} {to}{len(head)} {len(head) + len(payload)}\r\n".encode(),
+            *(head, payload, b"\r\n"),
+        )
+    answer = connection.exchange(data, until).get(number)
+    if answer is None:
+        text = f"in doubt: {connection.why_lost}"
+        return [Refused(Error.of(ErrorClass.OUTAGE, "NO_ANSWER", text))] * last
+    judged = judge(answer)
+    if isinstance(judged, Problem):
+        return judged
+    found = json.loads(answer.body) if judged else {}
+    if found.get("batch") != batch or found.get("count") != last:
+        # As from a server that does not know batches: it has stored some, nobody knows which.
+        connection.broken = True
+        text = "in doubt: the answer is not that to an atomic batch"
+        return [Refused(Error.of(ErrorClass.OUTAGE, "NO_BATCH", text))] * last
+    stream, first = found["stream"], found["seq"] - last + 1
+    return [Acked(f"{stream}@{first + n}") for n in range(last)]
+
+
+def judge(reply: Reply | None) -> Acked | Problem | None:
+    """None: nobody knows."""
+    if reply is None:
+        return None
+    if reply.status == DENIED:
+        return Problem(DENIED, reply.body.decode(errors="replace"))
+    if reply.status:
+        return Problem(reply.status, "the server answered with a status instead of JetStream")
+    try:
+        answer: Any = json.loads(reply.body)
+    except ValueError:
+        answer = None
+    if not isinstance(answer, dict):
+        return None
+    if error := answer.get("error"):
+        code = int(error.get("err_code") or error.get("code") or 0)
+        return Problem(code, str(error.get("description", "no reason given")))
+    if not answer.get("seq") or not answer.get("stream"):
+        return None
+    return Acked(f"{answer['stream']}@{answer['seq']}")

@@ -1,0 +1,129 @@
+"""
+Which stream has a subject, and whether it takes atomic batches: asked of the server, remembered for
+a while.
+
+What is remembered is a guess: if it is wrong, the server refuses the whole batch, and the events go
+by themselves. Who may not ask publishes without atomic batches.
+"""
+
+import json
+import time
+from collections.abc import Callable, Iterable
+from typing import Any, NamedTuple
+
+from outbox_core.contract.publishers.nats import NatsSettings
+from outbox_core.model.attempt import Error, ErrorClass
+from outbox_relay.publishers.nats.connection import Connection, Reply
+from outbox_relay.publishers.nats.errors import NO_RESPONDERS
+
+NAMES = "$JS.API.STREAM.NAMES"
+INFO = "$JS.API.STREAM.INFO."
+FIRST_WITH_ATOMIC = (2, 12)
+REMEMBER_SECONDS = 60.0
+REMEMBER_NONE_SECONDS = 10.0
+MOST_REMEMBERED = 20_000
+PATIENCE_SECONDS = 2.0
+MOST_AT_ONCE = 1000
+
+
+class Known(NamedTuple):
+    atomic_stream: str | None
+    until: float
+
+
+class Streams:
+    """Shared by the threads that publish."""
+
+    def __init__(self, settings: NatsSettings, clock: Callable[[], float] = time.monotonic) -> None:
+        self._settings = settings
+        self._clock = clock
+        self._known: dict[str, Known] = {}
+
+    def atomic_stream(self, subject: str) -> str | None:
+        """The stream, if it is known to take atomic batches. No IO."""
+        known = self._known.get(subject)
+        return None if known is None else known.atomic_stream
+
+    def learn(self, connection: Connection, subjects: Iterable[str], until: float) -> None:
+        """Ask about those of which too little is known."""
+        if self._settings.atomic == "Never" or connection.version < FIRST_WITH_ATOMIC:
+            self._known.clear()  # it may be another server than before
+            return
+        now = self._clock()
+        fresh = {s for s in subjects if (k := self._known.get(s)) is None or k.until < now}
+        if not fresh:
+            return
+        if len(self._known) > MOST_REMEMBERED:
+            self._known.clear()
+        asked = sorted(fresh)[:MOST_AT_ONCE]
+        until = min(until, now + PATIENCE_SECONDS)
+        stream_of = self._streams_of(connection, asked, until)
+        names = sorted({name for name in stream_of.values() if name is not None})
+        infos = connection.request([(INFO + name, None) for name in names], until)
+        atomic = {
+            name
+            for name, reply in zip(names, infos, strict=True)
+            if config_of(reply).get("allow_atomic")
+        }
+        for subject in asked:
+            name = stream_of.get(subject)
+            found = name if name in atomic else None
+            lasts = REMEMBER_NONE_SECONDS if found is None else REMEMBER_SECONDS
+            self._known[subject] = Known(found, now + lasts)
+
+    def forget(self, stream: str) -> None:
+        """It refused an atomic batch for being one: ask again soon."""
+        again = self._clock() + REMEMBER_NONE_SECONDS
+        for subject, known in list(self._known.items()):
+            if known.atomic_stream == stream:
+                self._known[subject] = Known(None, again)
+
+    def _streams_of(
+        self, connection: Connection, subjects: list[str], until: float
+    ) -> dict[str, str | None]:
+        if self._settings.stream is not None:
+            return dict.fromkeys(subjects, self._settings.stream)
+        return {
+            subject: names[0] if len(names := names_of(reply) or []) == 1 else None
+            for subject, reply in zip(subjects, ask_names(connection, subjects, until), strict=True)
+        }
+
+
+def why_nobody_answered(connection: Connection, subject: str, until: float) -> Error:
+    """No responders: there is no stream, it has no leader, or there is no JetStream at all."""
+    until = min(until, time.monotonic() + PATIENCE_SECONDS)
+    (reply,) = ask_names(connection, [subject], until)
+    if reply is None or reply.status == NO_RESPONDERS:
+        text = "JetStream does not answer: it is not enabled for this account, or not ready"
+        return Error.of(ErrorClass.OUTAGE, "NO_JETSTREAM", text)
+    if names := names_of(reply):
+        text = f"stream {names[0]} does not answer: it has no leader, or is not ready"
+        return Error.of(ErrorClass.DESTINATION, "STREAM_NOT_READY", text)
+    # As for an unknown topic of Kafka: somebody may create it, but not forever.
+    return Error.of(ErrorClass.TRANSIENT, "NO_STREAM", f"no stream has the subject {subject}")
+
+
+def ask_names(connection: Connection, subjects: list[str], until: float) -> list[Reply | None]:
+    return connection.request([(NAMES, {"subject": subject}) for subject in subjects], until)
+
+
+def names_of(reply: Reply | None) -> list[str] | None:
+    """None: the answer says nothing about them."""
+    answer = answer_of(reply)
+    return None if "error" in answer or "total" not in answer else list(answer.get("streams") or [])
+
+
+def config_of(reply: Reply | None) -> dict[str, Any]:
+    config = answer_of(reply).get("config", {})
+    assert isinstance(config, dict)
+    return config
+
+
+def answer_of(reply: Reply | None) -> dict[str, Any]:
+    if reply is None or reply.status:
+        return {}
+    try:
+        answer = json.loads(reply.body)
+    except ValueError:
+        return {}
+    return answer if isinstance(answer, dict) else {}
