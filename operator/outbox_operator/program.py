@@ -41,7 +41,7 @@ log = logging.getLogger("outbox.operator")
 KIND_POLL_SECONDS = 2.0
 """How often to check for our kinds while the cluster does not have them yet."""
 STALLED_SECONDS = 600.0
-"""No look takes longer, however slow the API server is: every request times out after half a
+"""No reconcile takes longer, however slow the API server is: every request times out after half a
 minute."""
 
 
@@ -77,7 +77,7 @@ class Operator:
             *(api, (*CHILDREN.values(), PODS), self._settings.namespaces),
             *(self._child_changed, self._watches),
         )
-        secrets = Secrets(api, self._settings.secret_look.total_seconds())
+        secrets = Secrets(api, self._settings.secret_interval.total_seconds())
         writer = Writer(api, self._settings.identity)
         around = (api, informers, reporters, secrets)
         reconcilers: dict[str, KindReconciler[Any]] = {
@@ -158,9 +158,9 @@ class Operator:
         self._seen_places.add(place)
         for key in self._dispatcher.known():
             if place in (None, key[1]):
-                self._look_at(key)
+                self._schedule(key)
 
-    def _look_at(self, key: Key) -> None:
+    def _schedule(self, key: Key) -> None:
         assert self._worklist is not None
         if not self._seen_places.isdisjoint({None, key[1]}):
             self._worklist.changed(key)
@@ -172,7 +172,7 @@ class Operator:
                 return f"{task.get_name()} has ended"
         stalled = self._worklist.stalled if self._worklist is not None else 0.0
         if stalled > STALLED_SECONDS:
-            return f"no resource was looked at for {stalled:.0f} seconds"
+            return f"no resource was reconciled for {stalled:.0f} seconds"
         return None
 
     async def stop(self) -> None:
@@ -192,7 +192,7 @@ class Operator:
         key = (kind, namespace, name)
         seen = self._dispatcher.deleted if event["type"] == "DELETED" else self._dispatcher.seen
         if seen(key, event["object"]):
-            self._look_at(key)
+            self._schedule(key)
 
     def _child_changed(self, owner: Owner) -> None:
         """Its owner may be of any kind, and resources of different kinds may share a name."""
@@ -200,4 +200,4 @@ class Operator:
         for kind in CUSTOM.values():
             key = (kind.name, *owner)
             if self._dispatcher.knows(key):  # if not, Kopf has yet to report it, and that starts it
-                self._look_at(key)
+                self._schedule(key)

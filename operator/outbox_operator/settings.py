@@ -43,13 +43,13 @@ class OperatorSettings(Settings):
     executors. The operator does not create it, the chart does: the operator may only bind it."""
     namespaces: tuple[str, ...] = ()
     """Separated by commas. Empty: all namespaces, which needs a ClusterRole."""
-    look: Annotated[Duration, Field(ge=timedelta(seconds=1))] = timedelta(seconds=10)
+    interval: Annotated[Duration, Field(ge=timedelta(seconds=1))] = timedelta(seconds=10)
     """How often pods are asked for their report while something is happening."""
-    idle_look: Annotated[Duration, Field(ge=timedelta(seconds=1))] = timedelta(seconds=30)
+    idle_interval: Annotated[Duration, Field(ge=timedelta(seconds=1))] = timedelta(seconds=30)
     """How often while no events wait and all is well: five hundred idle relays cost almost nothing,
     and a new problem shows within half a minute. Children are also watched: a change of theirs is
     seen at once."""
-    secret_look: Annotated[Duration, Field(ge=timedelta(seconds=1))] = timedelta(minutes=1)
+    secret_interval: Annotated[Duration, Field(ge=timedelta(seconds=1))] = timedelta(minutes=1)
     """How often Secrets are checked for changes: a new password is used within this time."""
     rollout_delay: Annotated[Duration, Field(ge=timedelta(0))] = timedelta(seconds=2)
     """The pause between two relays whose pods change because the operator changed, such as its

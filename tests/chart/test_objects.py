@@ -292,7 +292,7 @@ def test_the_operator_is_told_what_the_values_say() -> None:
         },
         "watch": {"namespaces": ["shop", "billing"]},
         "fixedIds": False,
-        "operator": {"look": "5s", "idleLook": "1m", "secretLook": "2m", "workers": 3}
+        "operator": {"interval": "5s", "idleInterval": "1m", "secretInterval": "2m", "workers": 3}
         | {"rolloutDelay": "30s"},
         "policy": {"relays": {"forbid": ["image", "env"]}, "replays": {"forbid": ["sparkConf"]}},
         "log": {"format": "text", "level": "debug"},
@@ -308,9 +308,9 @@ def test_the_operator_is_told_what_the_values_say() -> None:
         "OUTBOX_OPERATOR_FIXED_IDS": "false",
         "OUTBOX_OPERATOR_DRIVER_ROLE": f"{RELEASE}-driver",
         "OUTBOX_OPERATOR_NAMESPACES": "shop,billing",
-        "OUTBOX_OPERATOR_LOOK": "5s",
-        "OUTBOX_OPERATOR_IDLE_LOOK": "1m",
-        "OUTBOX_OPERATOR_SECRET_LOOK": "2m",
+        "OUTBOX_OPERATOR_INTERVAL": "5s",
+        "OUTBOX_OPERATOR_IDLE_INTERVAL": "1m",
+        "OUTBOX_OPERATOR_SECRET_INTERVAL": "2m",
         "OUTBOX_OPERATOR_WORKERS": "3",
         "OUTBOX_OPERATOR_PORT": "8080",
         "OUTBOX_OPERATOR_LOG_FORMAT": "text",

@@ -90,7 +90,7 @@ BAD: dict[str, tuple[list[Any], str]] = {
     "images.pullPolicy": (["Sometimes"], "value must be one of '', 'Always', 'IfNotPresent'"),
     "images.registry": (["registry.example.com/"], "does not match pattern"),
     "images.operator.digest": (["sha256:0"], "does not match pattern"),
-    "operator.look": (["10", 10, "0s", "500ms"], "/operator/look"),
+    "operator.interval": (["10", 10, "0s", "500ms"], "/operator/interval"),
     "operator.workers": ([0, 101, "8"], "/operator/workers"),
     "log.level": (["loud"], "value must be one of 'debug', 'info', 'warning', 'error'"),
     "enabled": (["yes"], "got string, want boolean"),

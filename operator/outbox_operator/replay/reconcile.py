@@ -128,7 +128,7 @@ class ReplayReconciler(KindReconciler[ReplayMemory]):
         fresh, memory.announced = damped(notices, memory.announced, now)
         fresh = [*self._unknown_fields.notices(replay), *fresh]
         await self._report(replay, body, status, fresh, now)
-        interval = self._settings.look.total_seconds()
+        interval = self._settings.interval.total_seconds()
         again = seconds_to_next_reconcile(
             replay, seen, plan.step, plan.children, status, interval, now
         )

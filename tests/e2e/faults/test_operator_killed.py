@@ -82,8 +82,8 @@ def environ(kube: Kube, images: Mapping[str, str], namespace: Namespace) -> dict
         "IMAGE_PULL_POLICY": "IfNotPresent",
         "NAMESPACES": namespace.name,
         "IDENTITY": f"{SYSTEM}/outbox-operator",  # of the one whose place it takes
-        "LOOK": "1s",
-        "IDLE_LOOK": "2s",
+        "INTERVAL": "1s",
+        "IDLE_INTERVAL": "2s",
         "PORT": "0",
     }
     prefixed = {f"OUTBOX_OPERATOR_{name}": value for name, value in settings.items()}

@@ -73,4 +73,4 @@ def test_a_worklist_that_stands_still_is_told() -> None:
     items = operator._worklist = Stalled(look, workers=1)
     assert operator.trouble() is None
     items.seconds = program.STALLED_SECONDS + 1
-    assert "no resource was looked at" in (operator.trouble() or "")
+    assert "no resource was reconciled" in (operator.trouble() or "")

@@ -31,7 +31,7 @@ def test_help_tells_every_setting_with_its_reason() -> None:
 
 @pytest.mark.parametrize(
     ("name", "value", "told"),
-    [("LOOK", "ten", "look: 'ten' is not a duration"), ("LOOKS", "1s", "looks: ")],
+    [("INTERVAL", "ten", "interval: 'ten' is not a duration"), ("INTERVALS", "1s", "intervals: ")],
 )
 def test_a_wrong_setting_is_told_and_nothing_is_started(name: str, value: str, told: str) -> None:
     done = run(**{f"OUTBOX_OPERATOR_{name}": value})

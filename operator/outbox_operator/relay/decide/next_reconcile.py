@@ -12,10 +12,10 @@ def seconds_to_next_reconcile(
     settings: OperatorSettings, seen: RelaySeen, status: RelayStatus, replicas: int, refused: int
 ) -> float:
     """`refused`: how many times in a row the API server refused a child."""
-    interval = settings.look.total_seconds()
+    interval = settings.interval.total_seconds()
     if refused:  # it will most likely be refused again: a person must act
         return max(interval, min(interval * 2.0 ** min(refused - 1, 10), LONGEST_REFUSED_SECONDS))
     backlog = status.backlog
     reported = bool(seen.reports) and backlog is not None and backlog.pending == 0
     calm = (reported or replicas == 0) and status.ready_replicas == replicas
-    return settings.idle_look.total_seconds() if calm else interval
+    return settings.idle_interval.total_seconds() if calm else interval
