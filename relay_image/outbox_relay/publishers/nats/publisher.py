@@ -145,7 +145,8 @@ class NatsPublisher:
                 order.fail(claim)
         self._streams.learn(connection, {m.subject for m in made.values()}, until)
         if connection.broken:
-            lost = Error.of(ErrorClass.OUTAGE, "CONNECTION_LOST", connection.why_lost)
+            why = connection.why_lost or "the server is about to stop"
+            lost = Error.of(ErrorClass.OUTAGE, "CONNECTION_LOST", why)
             outcomes |= dict.fromkeys(made, Refused(lost))
 
         def stream_of(claim: Claim) -> str | None:
