@@ -287,7 +287,7 @@ def connect(host: str, port: int, until: float) -> socket.socket:
         if left <= 0:
             break
         try:
-            return socket.create_connection(address[:2], timeout=left)
+            return socket.create_connection((str(address[0]), port), timeout=left)
         except OSError as error:
             last = error
     raise last or TimeoutError("timed out")

@@ -70,7 +70,10 @@ class Messages:
                 if len(legal) >= CACHED_NAMES:
                     legal.clear()
                 legal.add(name)
-        lines = [f"{name}: {'' if value is None else value}" for name, value in headers]
+        lines = [
+            f"{name}: {value}" if isinstance(value, str) else f"{name}: {(value or b'').decode()}"
+            for name, value in headers
+        ]
         text = "\r\n".join(lines)
         if not text.count("\n") == text.count("\r") == len(lines) - 1:
             return refused("INVALID_HEADER", "a header must not contain a line break")
