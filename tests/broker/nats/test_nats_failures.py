@@ -5,6 +5,7 @@ import threading
 import time
 from collections.abc import Sequence
 from contextlib import suppress
+from typing import Any
 
 import pytest
 
@@ -20,7 +21,7 @@ from outbox_core.model.ordering import BEHIND
 pytestmark = pytest.mark.nats
 
 
-def batch_of(n: int, **fields: object) -> list[Claim]:
+def batch_of(n: int, **fields: Any) -> list[Claim]:
     return [make_claim(str(i).encode(), **fields) for i in range(n)]
 
 
@@ -133,11 +134,11 @@ def test_in_order_nothing_of_a_key_arrives_behind_a_refused_event(
     ids=lambda value: str(value)[:30],
 )
 def test_what_can_never_work_is_refused_and_the_connection_stays(
-    admin: Admin, make_publisher: MakePublisher, fields: dict[str, object], code: str
+    admin: Admin, make_publisher: MakePublisher, fields: dict[str, Any], code: str
 ) -> None:
     stream = admin.make()
     publisher = make_publisher(subject=f"{stream}.{{event_type}}")
-    claims = [*batch_of(3), make_claim(**fields), *batch_of(3)]  # type: ignore[arg-type]
+    claims = [*batch_of(3), make_claim(**fields), *batch_of(3)]
     outcomes = publisher.publish(claims)
     assert kinds(outcomes) == [None] * 3 + [ErrorClass.EVENT] + [None] * 3
     assert codes(outcomes) == {code}

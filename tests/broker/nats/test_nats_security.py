@@ -46,7 +46,7 @@ def test_a_password_that_changed_is_read_again(
 ) -> None:
     users = [{"user": "relay", "password": "hush-hush"}]
     with server(tmp_path, authorization={"users": users}) as running:
-        login = {
+        login: dict[str, Any] = {
             "username": text(tmp_path, "user", "relay"),
             "password": text(tmp_path, "password", "wrong"),
         }
@@ -152,7 +152,7 @@ def test_rights_on_one_subject_cost_its_events_attempts_and_others_go_on(
         {"user": "admin", "password": "a"},
         {"user": "relay", "password": "r", "permissions": {**rights, "subscribe": "_INBOX.>"}},
     ]
-    logins = {
+    logins: dict[str, dict[str, Any]] = {
         name: {
             "username": text(tmp_path, f"{name}-user", name),
             "password": text(tmp_path, f"{name}-password", name[0]),

@@ -50,6 +50,7 @@ class Connection:
         self.broken = False
         """Not to be used again."""
         self.info: Mapping[str, Any] = {}
+        self._sock: socket.socket
         self._buffer = bytearray()
         self._replies: dict[int, Reply] = {}
         self._waiting: dict[int, str] = {}
@@ -151,9 +152,7 @@ class Connection:
     def _open(self, settings: NatsSettings, until: float) -> None:
         parts = urlsplit(self.url)
         host, port = parts.hostname or "", parts.port or DEFAULT_PORT
-        self._sock: socket.socket = socket.create_connection(
-            (host, port), timeout=max(0.001, until - time.monotonic())
-        )
+        self._sock = connect(host, port, until)
         self._sock.setblocking(False)
         self._sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self._sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
@@ -278,3 +277,17 @@ class Connection:
     @property
     def _because(self) -> str:
         return f" ({self._error})" if self._error else ""
+
+
+def connect(host: str, port: int, until: float) -> socket.socket:
+    """To the first of the host's addresses that answers; one deadline for all of them."""
+    last: OSError | None = None
+    for *_, address in socket.getaddrinfo(host, port, type=socket.SOCK_STREAM):
+        left = until - time.monotonic()
+        if left <= 0:
+            break
+        try:
+            return socket.create_connection((str(address[0]), port), timeout=left)
+        except OSError as error:
+            last = error
+    raise last or TimeoutError("timed out")

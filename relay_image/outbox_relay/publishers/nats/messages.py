@@ -11,7 +11,14 @@ from typing import Final, NamedTuple
 from outbox_core.contract.publishers.nats import NatsSettings
 from outbox_core.model.attempt import Refused
 from outbox_core.model.event import Claim
-from outbox_relay.publishers.messages import Headers, HeadersOf, Template, headers_for, refused
+from outbox_relay.publishers.messages import (
+    CACHED_NAMES,
+    Headers,
+    HeadersOf,
+    Template,
+    headers_for,
+    refused,
+)
 
 LONGEST_SUBJECT: Final = 1000
 """The server's line may have 4096 bytes, and there is more in it than the subject."""
@@ -39,6 +46,7 @@ class Messages:
         self._headers_of: HeadersOf = headers_for(settings, "ce-")
         if settings.format == "CloudEvents":
             self._headers_of = CloudEvents(self._headers_of)
+        self._legal_names: set[str] = set()
         self._largest = settings.max_message_bytes
         self._deduplicate = settings.deduplicate
         self._expected = (
@@ -53,10 +61,19 @@ class Messages:
         subject = self._subject_of(claim)
         if not isinstance(subject, str):
             return subject
-        if claim.headers_json is not None and (why := illegal_header(claim)):
-            return why
         headers = self._headers_of(claim)
-        lines = [f"{name}: {'' if value is None else value}" for name, value in headers]
+        legal = self._legal_names
+        for name, _ in headers:
+            if name not in legal:
+                if why := illegal_name(name):
+                    return why
+                if len(legal) >= CACHED_NAMES:
+                    legal.clear()
+                legal.add(name)
+        lines = [
+            f"{name}: {value}" if isinstance(value, str) else f"{name}: {(value or b'').decode()}"
+            for name, value in headers
+        ]
         text = "\r\n".join(lines)
         if not text.count("\n") == text.count("\r") == len(lines) - 1:
             return refused("INVALID_HEADER", "a header must not contain a line break")
@@ -111,13 +128,12 @@ def illegal_subject(name: str) -> str | None:
     return None
 
 
-def illegal_header(claim: Claim) -> Refused | None:
-    for name, _ in claim.headers:
-        if not HEADER_NAME.fullmatch(name):
-            return refused("INVALID_HEADER", f"{name!r} is no name of a header of NATS")
-        if name.lower().startswith("nats-"):
-            text = f"{name}: headers that begin with Nats- are instructions to the server"
-            return refused("RESERVED_HEADER", text)
+def illegal_name(name: str) -> Refused | None:
+    if not HEADER_NAME.fullmatch(name):
+        return refused("INVALID_HEADER", f"{name!r} is no name of a header of NATS")
+    if name.lower().startswith("nats-"):
+        text = f"{name}: headers that begin with Nats- are instructions to the server"
+        return refused("RESERVED_HEADER", text)
     return None
 
 

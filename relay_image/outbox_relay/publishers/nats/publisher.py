@@ -145,7 +145,8 @@ class NatsPublisher:
                 order.fail(claim)
         self._streams.learn(connection, {m.subject for m in made.values()}, until)
         if connection.broken:
-            lost = Error.of(ErrorClass.OUTAGE, "CONNECTION_LOST", connection.why_lost)
+            why = connection.why_lost or "the server is about to stop"
+            lost = Error.of(ErrorClass.OUTAGE, "CONNECTION_LOST", why)
             outcomes |= dict.fromkeys(made, Refused(lost))
 
         def stream_of(claim: Claim) -> str | None:
@@ -230,28 +231,33 @@ class NatsPublisher:
             log.debug("stream %s refused an atomic batch: %s", stream, problem.text)
 
     def _take(self, until: float) -> Connection | None:
-        while True:
-            with self._changed:
-                if self._closed:
-                    return None
-                if not self._idle:
-                    break
-                connection = self._idle.pop()  # the last one used is the freshest
-                self._busy.add(connection)
+        """None: the publisher is closed."""
+        while (idle := self._take_idle()) is not None:
             now = time.monotonic()
-            proven = now - connection.used_at < UNPROVEN_AFTER_SECONDS
-            if connection.is_open() and (
-                proven or connection.is_alive(min(until, now + CONNECT_SECONDS))
-            ):
-                return connection
-            self._give_back(connection)
+            proven = now - idle.used_at < UNPROVEN_AFTER_SECONDS
+            if idle.is_open() and (proven or idle.is_alive(min(until, now + CONNECT_SECONDS))):
+                return idle
+            self._give_back(idle)
+        if self._closed:
+            return None
         connection = self._connect(until)
+        return connection if self._lend(connection) else None
+
+    def _take_idle(self) -> Connection | None:
+        with self._changed:
+            if self._closed or not self._idle:
+                return None
+            connection = self._idle.pop()  # the last one used is the freshest
+            self._busy.add(connection)
+            return connection
+
+    def _lend(self, connection: Connection) -> bool:
         with self._changed:
             if self._closed:
                 connection.close()
-                return None
+                return False
             self._busy.add(connection)
-        return connection
+            return True
 
     def _connect_soon(self) -> Connection:
         return self._connect(time.monotonic() + min(PROBE_SECONDS, self._timeout))
