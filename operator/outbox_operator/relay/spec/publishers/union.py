@@ -9,12 +9,16 @@ from outbox_core.contract.settings import no_order
 from outbox_operator.relay.spec.publishers.common import RULES as COMMON_RULES
 from outbox_operator.relay.spec.publishers.kafka import RULES as KAFKA_RULES
 from outbox_operator.relay.spec.publishers.kafka import Kafka
+from outbox_operator.relay.spec.publishers.redis import RULES as REDIS_RULES
+from outbox_operator.relay.spec.publishers.redis import Redis
 from outbox_operator.shared.rules import Rule, Rules, length
 
 
 class Publisher(PublisherUnion):
     kafka: Kafka | None = None
     """Apache Kafka, or a broker that speaks its protocol."""
+    redis: Redis | None = None
+    """Redis Streams."""
 
 
 HOLDS_ORDER: Mapping[str, str] = {}
@@ -31,6 +35,7 @@ RULES: Rules = {
     ),
     **COMMON_RULES,
     **KAFKA_RULES,
+    **REDIS_RULES,
 }
 
 
