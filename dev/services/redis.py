@@ -16,7 +16,6 @@ SETTINGS = {
     "save": '""',
     "appendonly": "yes",
     "maxmemory-policy": "noeviction",
-    "shutdown-timeout": "0",  # ten seconds by default, for replicas that lag
     "repl-diskless-sync-delay": "0",  # five seconds by default, in case more replicas come
 }
 
@@ -25,6 +24,8 @@ class Redis(Server):
     """`settings` are read at every start: change them and `restart()`."""
 
     ready_within = 20.0
+    # What it has answered is in the append-only file. A replica may take half a minute otherwise.
+    stop_signal = signal.SIGKILL
 
     def __init__(self, folder: Path, settings: Mapping[str, str] | None = None) -> None:
         super().__init__(folder)
