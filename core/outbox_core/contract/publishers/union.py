@@ -13,6 +13,7 @@ from pydantic import model_validator
 from outbox_core.contract.publishers.common import PublisherKind
 from outbox_core.contract.publishers.kafka import KafkaSettings
 from outbox_core.contract.publishers.nats import NatsSettings
+from outbox_core.contract.publishers.redis import RedisSettings
 from outbox_core.contract.values import Settings
 
 
@@ -54,3 +55,5 @@ class PublisherSettings(PublisherUnion):
     """Apache Kafka, or a broker that speaks its protocol."""
     nats: NatsSettings | None = None
     """NATS JetStream."""
+    redis: RedisSettings | None = None
+    """Redis Streams."""

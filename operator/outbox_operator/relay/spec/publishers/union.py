@@ -11,6 +11,8 @@ from outbox_operator.relay.spec.publishers.kafka import RULES as KAFKA_RULES
 from outbox_operator.relay.spec.publishers.kafka import Kafka
 from outbox_operator.relay.spec.publishers.nats import RULES as NATS_RULES
 from outbox_operator.relay.spec.publishers.nats import Nats
+from outbox_operator.relay.spec.publishers.redis import RULES as REDIS_RULES
+from outbox_operator.relay.spec.publishers.redis import Redis
 from outbox_operator.shared.rules import Rule, Rules, length
 
 
@@ -19,6 +21,8 @@ class Publisher(PublisherUnion):
     """Apache Kafka, or a broker that speaks its protocol."""
     nats: Nats | None = None
     """NATS JetStream."""
+    redis: Redis | None = None
+    """Redis Streams."""
 
 
 HOLDS_ORDER: Mapping[str, str] = {}
@@ -36,6 +40,7 @@ RULES: Rules = {
     **COMMON_RULES,
     **KAFKA_RULES,
     **NATS_RULES,
+    **REDIS_RULES,
 }
 
 

@@ -1,0 +1,70 @@
+"""What an acknowledgement waits for besides the server's answer: replicas, and the disk."""
+
+import time
+from typing import Final
+
+from outbox_core.contract.publishers.redis import RedisWait
+from outbox_core.model.attempt import Error, ErrorClass, Refused
+from outbox_relay.publishers.redis.errors import ReplyError
+from outbox_relay.publishers.redis.wire import Wire, pack
+
+AT_ONCE: Final = 1
+"""Milliseconds; 0 would be forever."""
+
+
+class Copies:
+    def __init__(self, wait: RedisWait) -> None:
+        self._wait = wait
+        self._needed = (int(wait.aof), wait.replicas)
+
+    def command(self, until: float) -> bytes:
+        """What follows the transactions; nothing if nothing is to be waited for."""
+        local, replicas = self._needed
+        if not local and not replicas:
+            return b""
+        if local:
+            return pack("WAITAOF", local, replicas, self._milliseconds(until))
+        return pack("WAIT", replicas, self._milliseconds(until))
+
+    def judge(self, reply: object) -> Refused | None:
+        """Why this is not enough, though the server itself has it; None if it is."""
+        if isinstance(reply, ReplyError):
+            return _short(f"Redis has it, and cannot wait for its copies: {reply.text}")
+        local, replicas = self._needed
+        found = reply if isinstance(reply, list) else [local, reply]
+        if found[0] >= local and found[1] >= replicas:
+            return None
+        where = "have it on their disks" if local else "have it"
+        this = "" if not local else f" and {found[0]} of {local} server"
+        return _short(f"Redis has it; {found[1]} of {replicas} replicas{this} {where} in time")
+
+    def missing(self, wire: Wire, until: float) -> Refused | None:
+        """
+        Why nothing is sent: the copies could not be made. Each try would store every event once
+        more, for as long as that is so.
+        """
+        local, replicas = self._needed
+        if local:
+            try:
+                wire.ask("WAITAOF", local, 0, AT_ONCE, until=until)
+            except ReplyError as error:
+                return Refused(Error.of(ErrorClass.OUTAGE, "NO_AOF", f"wait.aof: {error.text}"))
+        if replicas:
+            try:
+                # Not how many are connected: one that hangs is connected, too.
+                found = wire.ask("WAIT", replicas, self._milliseconds(until), until=until)
+            except ReplyError as error:
+                found = error.text
+            if not isinstance(found, int) or found < replicas:
+                text = f"wait.replicas: {found} of {replicas} answer"
+                return Refused(Error.of(ErrorClass.OUTAGE, "NOREPLICAS", text))
+        return None
+
+    def _milliseconds(self, until: float) -> int:
+        # A little less than what is left, so that the answer still arrives in time.
+        left = min(self._wait.timeout.total_seconds(), 0.9 * (until - time.monotonic()))
+        return max(AT_ONCE, int(left * 1000))
+
+
+def _short(text: str) -> Refused:
+    return Refused(Error.of(ErrorClass.OUTAGE, "NOT_COPIED", text))

@@ -1,0 +1,120 @@
+"""What an acknowledgement of this server is worth, by its own settings: for `check`."""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+
+from outbox_core.contract.publishers.redis import RedisSettings
+from outbox_relay.publishers.protocol import CheckResult
+from outbox_relay.publishers.redis.errors import NO_CLUSTER, ReplyError
+from outbox_relay.publishers.redis.wire import Wire
+
+CONFIG = ("save", "appendfsync", "min-replicas-to-write")
+UNTIL_A_CRASH = "an acknowledged event may be lost in a crash of the server's machine"
+
+
+@dataclass(frozen=True)
+class Server:
+    info: Mapping[str, str] = field(default_factory=dict)
+    config: Mapping[str, str] = field(default_factory=dict)
+    """What we may not read is absent."""
+
+    @classmethod
+    def ask(cls, wire: Wire, until: float) -> "Server":
+        info: dict[str, str] = {}
+        config: dict[str, str] = {}
+        try:
+            text = wire.ask("INFO", until=until)
+            assert isinstance(text, bytes)
+            for line in text.decode(errors="replace").splitlines():
+                name, _, value = line.partition(":")
+                info[name] = value
+        except ReplyError:
+            pass
+        for name in CONFIG:  # one by one: versions before 7 take no more
+            try:
+                found = wire.ask("CONFIG", "GET", name, until=until)
+            except ReplyError:
+                break
+            assert isinstance(found, list)
+            words = [word.decode(errors="replace") for word in found]
+            config |= dict(zip(words[::2], words[1::2], strict=True))
+        return cls(info, config)
+
+    @property
+    def version(self) -> str:
+        return self.info.get("redis_version", "of an unknown version")
+
+
+def about_server(settings: RedisSettings, server: Server) -> list[CheckResult]:
+    if not server.info:
+        text = "its settings cannot be read (needs INFO): whether it keeps events is unknown"
+        return [CheckResult("warn", text)]
+    return [
+        *_about_role(server),
+        *_about_disk(server),
+        *_about_memory(server),
+        *_about_replicas(settings, server),
+    ]
+
+
+def _about_role(server: Server) -> Iterator[CheckResult]:
+    if server.info.get("cluster_enabled") == "1":
+        yield CheckResult("fail", f"it is {NO_CLUSTER}")
+    if server.info.get("role") == "slave":
+        yield CheckResult("fail", "it is a replica", "name the primary in redis.url")
+
+
+def _about_disk(server: Server) -> Iterator[CheckResult]:
+    if server.info.get("aof_enabled") != "1":
+        if server.config.get("save") == "":
+            text = "it keeps everything in memory alone: a restart loses acknowledged events"
+        else:
+            text = "it writes snapshots only: a crash loses what was acknowledged since the last"
+        yield CheckResult("warn", text, "set appendonly yes")
+        return
+    match server.config.get("appendfsync"):
+        case "always":
+            yield CheckResult("ok", "what it acknowledges is on its disk (appendfsync always)")
+        case "everysec":
+            text = f"appendfsync is everysec: {UNTIL_A_CRASH}, if younger than about a second"
+            yield CheckResult("ok", text)
+        case "no":
+            text = f"appendfsync is no: {UNTIL_A_CRASH}, if younger than about half a minute"
+            yield CheckResult("warn", text, "set appendfsync everysec or always")
+        case _:
+            text = "appendonly is on; appendfsync cannot be read (needs CONFIG GET)"
+            yield CheckResult("ok", text)
+
+
+def _about_memory(server: Server) -> Iterator[CheckResult]:
+    policy = server.info.get("maxmemory_policy", "noeviction")
+    limited = server.info.get("maxmemory", "0") != "0"
+    cure = "set maxmemory-policy noeviction: then the relay waits while memory is full"
+    if policy.startswith("allkeys"):
+        text = f"maxmemory-policy is {policy}: when memory is full, it deletes whole streams"
+        yield CheckResult("fail" if limited else "warn", text, cure)
+    elif policy.startswith("volatile"):
+        text = f"maxmemory-policy is {policy}: it deletes streams that have an expiry"
+        yield CheckResult("warn", text, cure)
+
+
+def _about_replicas(settings: RedisSettings, server: Server) -> Iterator[CheckResult]:
+    connected = int(server.info.get("connected_slaves", "0"))
+    wanted = settings.wait.replicas
+    if connected < wanted:
+        text = f"{connected} replica(s) are connected, and wait.replicas is {wanted}"
+        yield CheckResult("fail", text, "nothing is published until they are back")
+    elif connected == 0:
+        yield CheckResult("warn", "it has no replica; its disk's loss is the events' loss")
+    elif wanted == 0:
+        text = f"{connected} replica(s), and wait.replicas is 0: a failover may lose what was"
+        yield CheckResult("warn", f"{text} acknowledged just before", "set wait.replicas to 1")
+    else:
+        yield CheckResult("ok", f"{connected} replica(s), and wait.replicas is {wanted}")
+    needed = server.config.get("min-replicas-to-write")
+    if wanted and needed is not None and int(needed) < wanted:
+        text = (
+            f"min-replicas-to-write is {needed}, below wait.replicas ({wanted}): while they are "
+            "away, what is tried is stored, and stored again by the next try"
+        )
+        yield CheckResult("warn", text, f"set min-replicas-to-write {wanted}")

@@ -1,0 +1,83 @@
+"""Whose fault an answer of Redis is: nobody's for long, a stream's, or the server's."""
+
+from typing import Final
+
+from outbox_core.model.attempt import Error, ErrorClass
+
+
+class ReplyError(Exception):
+    """An answer that begins with a minus: a code in capitals, and a text."""
+
+    @property
+    def text(self) -> str:
+        return str(self)
+
+    @property
+    def code(self) -> str:
+        return self.text.partition(" ")[0]
+
+
+OF_THE_SERVER: Final = frozenset(
+    (
+        # It takes nothing now: no memory, no replicas, no disk, a replica itself, busy.
+        "OOM",
+        "NOREPLICAS",
+        "LOADING",
+        "READONLY",
+        "MASTERDOWN",
+        "BUSY",
+        "MISCONF",
+        "UNBLOCKED",
+        # It does not know us.
+        "NOAUTH",
+        "WRONGPASS",
+        "DENIED",
+        # It is a node of a cluster, which we cannot follow.
+        "MOVED",
+        "ASK",
+        "TRYAGAIN",
+        "CLUSTERDOWN",
+        "CROSSSLOT",
+    )
+)
+
+OF_THE_STREAM: Final = frozenset(
+    ("WRONGTYPE",)  # something else has its name
+)
+
+LETS_NOBODY_IN: Final = frozenset(("NOAUTH", "WRONGPASS", "DENIED", "NOPERM"))
+"""It answers, and a name, a password or a right is not the right one."""
+
+OF_A_CLUSTER: Final = frozenset(("MOVED", "ASK", "TRYAGAIN", "CLUSTERDOWN", "CROSSSLOT"))
+
+NO_CLUSTER: Final = "a node of a Redis Cluster, which is not supported"
+
+
+def kind_of(error: ReplyError) -> ErrorClass:
+    code = error.code
+    if code in OF_THE_SERVER or _is_about_login(error):
+        return ErrorClass.OUTAGE
+    if code == "NOPERM":
+        # For a key it is this stream alone; for a command it is all of them.
+        return ErrorClass.DESTINATION if "key" in error.text else ErrorClass.OUTAGE
+    if code in OF_THE_STREAM:
+        return ErrorClass.DESTINATION
+    # What we have never heard of: it may be repaired, but not forever, or a mistake would never be
+    # seen. None of it is surely the event's own: that is refused before it is sent.
+    return ErrorClass.TRANSIENT
+
+
+def error_of(error: ReplyError) -> Error:
+    text = error.text
+    if error.code in OF_A_CLUSTER:
+        text = f"{NO_CLUSTER}: {text}"
+    return Error.of(kind_of(error), error.code, text)
+
+
+def lets_nobody_in(error: ReplyError) -> bool:
+    return error.code in LETS_NOBODY_IN or _is_about_login(error)
+
+
+def _is_about_login(error: ReplyError) -> bool:
+    # Without a code of its own: a password was given, and the server has none.
+    return error.text.startswith("ERR AUTH ")

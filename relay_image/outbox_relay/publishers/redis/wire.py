@@ -1,0 +1,220 @@
+"""
+One connection to Redis: commands out, answers in, each with a moment at which our patience ends.
+
+Over sockets, with hiredis for the protocol, and not through redis-py: its timeouts are for one read
+from the socket, so a server that trickles bytes holds a call for as long as it likes. Here every
+wait has the deadline of the whole call.
+"""
+
+import select
+import socket
+import ssl
+import time
+from collections.abc import Sequence
+from contextlib import suppress
+from typing import Final, NamedTuple
+from urllib.parse import urlsplit
+
+from hiredis import ProtocolError, Reader, pack_command
+
+from outbox_core.contract.publishers.redis import RedisSettings
+from outbox_core.errors import SettingsError
+from outbox_relay.publishers.redis.errors import ReplyError
+
+DEFAULT_PORT: Final = 6379
+CLIENT_NAME: Final = "outbox-relay"
+SEND_BYTES: Final = 1 << 20
+RECEIVE_BYTES: Final = 1 << 16
+CONNECT_SECONDS: Final = 5.0
+"""For one address: a name may have several, of which the first is away."""
+
+PENDING: Final = object()
+
+Word = str | bytes | int
+
+
+class Broken(Exception):
+    """Nobody answers, or the connection ended. What was on its way is in doubt."""
+
+    def __init__(self, code: str, text: str, refused: bool = False) -> None:
+        super().__init__(text)
+        self.code = code
+        self.refused = refused
+        """It answers, and a certificate is not the right one."""
+
+
+class Address(NamedTuple):
+    host: str
+    port: int
+    database: int
+
+    @classmethod
+    def of(cls, settings: RedisSettings) -> "Address":
+        parts = urlsplit(settings.url)
+        try:
+            port = DEFAULT_PORT if parts.port is None else parts.port
+        except ValueError as error:
+            raise SettingsError(f"redis.url {settings.url}: {error}") from None
+        return cls(parts.hostname or "", port, int(parts.path.strip("/") or 0))
+
+    def __str__(self) -> str:
+        host = f"[{self.host}]" if ":" in self.host else self.host
+        return f"{host}:{self.port}"
+
+
+class Login(NamedTuple):
+    """All that is read from files and variables, anew for each connection."""
+
+    words: Sequence[str]
+    context: ssl.SSLContext | None
+
+    @classmethod
+    def read(cls, settings: RedisSettings) -> "Login":
+        words: list[str] = []
+        if settings.password is not None:
+            if settings.username is not None:
+                words.append(settings.username.read("redis.username"))
+            words.append(settings.password.read("redis.password"))
+        return cls(words, _tls_context(settings) if settings.with_tls else None)
+
+
+class Wire:
+    """For one call at a time; `abort` may be called by others."""
+
+    def __init__(self, settings: RedisSettings, until: float) -> None:
+        """Connects and logs in. Raises Broken, ReplyError or SettingsError."""
+        self.address = Address.of(settings)
+        login = Login.read(settings)
+        self._reader = Reader(
+            protocolError=ProtocolError, replyError=ReplyError, notEnoughData=PENDING
+        )
+        self._socket = self._connect(login.context, until)
+        try:
+            self._introduce(login.words, until)
+        except BaseException:
+            self.close()
+            raise
+
+    def ask(self, *words: Word, until: float) -> object:
+        """One command, and its answer; an error of the server's is raised."""
+        self.send(pack(*words), until)
+        reply = self.read(until)
+        if isinstance(reply, ReplyError):
+            raise reply
+        return reply
+
+    def send(self, data: bytes, until: float) -> None:
+        try:
+            rest = memoryview(data)
+            while rest:
+                self._limit(until)
+                rest = rest[self._socket.send(rest[:SEND_BYTES]) :]
+        except OSError as error:
+            raise self._broken(error) from None
+
+    def read(self, until: float) -> object:
+        """The next answer; an error of the server's is returned, as it is one of many answers."""
+        reader = self._reader
+        try:
+            while (reply := reader.gets()) is PENDING:
+                self._limit(until)
+                data = self._socket.recv(RECEIVE_BYTES)
+                if not data:
+                    raise Broken("CONNECTION_LOST", f"Redis at {self.address} hung up")
+                reader.feed(data)
+        except OSError as error:
+            raise self._broken(error) from None
+        except ProtocolError as error:
+            text = f"what answers at {self.address} does not speak Redis's protocol: {error}"
+            raise Broken("NOT_REDIS", text) from None
+        return reply
+
+    def is_alive(self) -> bool:
+        """Between calls nothing is to be read: if there is, it is the end, or a farewell."""
+        poll = select.poll()
+        poll.register(self._socket, select.POLLIN)
+        return not poll.poll(0)
+
+    def abort(self) -> None:
+        """Whoever waits for an answer waits no longer."""
+        with suppress(OSError):
+            self._socket.shutdown(socket.SHUT_RDWR)
+
+    def close(self) -> None:
+        with suppress(OSError):
+            self._socket.close()
+
+    def _connect(self, context: ssl.SSLContext | None, until: float) -> socket.socket:
+        try:
+            found = socket.getaddrinfo(
+                self.address.host, self.address.port, type=socket.SOCK_STREAM
+            )
+        except OSError as error:
+            raise Broken("CONNECT_FAILED", f"{self.address.host}: {error.strerror}") from None
+        why: Broken | None = None
+        for family, kind, protocol, _, place in found:
+            plain = socket.socket(family, kind, protocol)
+            try:
+                self._limit(min(until, time.monotonic() + CONNECT_SECONDS), plain)
+                plain.connect(place)
+                plain.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+                if context is None:
+                    return plain
+                self._limit(until, plain)
+                return context.wrap_socket(plain, server_hostname=self.address.host)
+            except OSError as error:
+                plain.close()
+                why = self._broken(error, "CONNECT_FAILED")
+        assert why is not None  # getaddrinfo finds something, or raises
+        raise why
+
+    def _introduce(self, login: Sequence[str], until: float) -> None:
+        greetings = [("CLIENT", "SETNAME", CLIENT_NAME)]
+        if self.address.database:
+            greetings.insert(0, ("SELECT", str(self.address.database)))
+        if login:
+            greetings.insert(0, ("AUTH", *login))  # type: ignore[arg-type]
+        self.send(b"".join(pack(*words) for words in greetings), until)
+        for words in greetings:
+            reply = self.read(until)
+            # A name is for people who list connections: without the right to have one it works.
+            if isinstance(reply, ReplyError) and (words[0] != "CLIENT" or reply.code == "NOAUTH"):
+                raise reply
+
+    def _limit(self, until: float, of: socket.socket | None = None) -> None:
+        left = until - time.monotonic()
+        if left <= 0:
+            raise TimeoutError
+        (of or self._socket).settimeout(left)
+
+    def _broken(self, error: OSError, code: str = "CONNECTION_LOST") -> Broken:
+        if isinstance(error, ssl.SSLCertVerificationError):
+            text = f"the certificate of {self.address} is not trusted: {error.verify_message}"
+            return Broken("TLS_FAILED", text, refused=True)
+        if isinstance(error, TimeoutError):
+            return Broken("NO_ANSWER", f"Redis at {self.address} does not answer")
+        why = error.strerror or str(error) or type(error).__name__
+        if isinstance(error, ssl.SSLError) and not isinstance(error, ssl.SSLEOFError):
+            return Broken("TLS_FAILED", f"no TLS with {self.address}: {why}", refused=True)
+        return Broken(code, f"{self.address}: {why}")
+
+
+def pack(*words: Word) -> bytes:
+    packed = pack_command(words)  # type: ignore[arg-type]  # its stub allows one word only
+    assert isinstance(packed, bytes)
+    return packed
+
+
+def _tls_context(settings: RedisSettings) -> ssl.SSLContext:
+    tls = settings.tls
+    try:
+        context = ssl.create_default_context(
+            cafile=str(tls.ca_file) if tls is not None and tls.ca_file is not None else None
+        )
+        if tls is not None and tls.cert_file is not None:
+            password = tls.key_password.read("redis.tls.keyPassword") if tls.key_password else ""
+            # Always one, or OpenSSL would ask for it on the terminal.
+            context.load_cert_chain(tls.cert_file, tls.key_file, password)
+    except (OSError, ValueError) as error:
+        raise SettingsError(f"redis.tls: the certificates cannot be used: {error}") from None
+    return context

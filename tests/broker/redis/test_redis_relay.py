@@ -1,0 +1,63 @@
+"""Three relays, one of them killed again and again: nothing is lost, no key gets out of order."""
+
+import os
+import time
+
+import pytest
+
+from broker.redis.servers import entries, reader
+from dev.services import wait_until
+from dev.services.redis import Redis
+from fixtures.outbox import Outbox
+from fixtures.relays import StartRelay
+
+pytestmark = [pytest.mark.pg, pytest.mark.redis, pytest.mark.slow]
+
+EVENTS = int(os.environ.get("OUTBOX_E2E_EVENTS", "5000"))
+BATCH = 100
+KEYS = 50
+
+
+def test_em_18_three_relays_and_a_kill_lose_nothing_and_keep_order(
+    outbox: Outbox, redis: Redis, stream: str, start_relay: StartRelay
+) -> None:
+    outbox.register(ordering="Key")
+    outbox.sql(
+        "INSERT INTO outbox.event (event_type, payload, ordering_key)"
+        " SELECT 'order.created', convert_to(i::text, 'UTF8'), 'k' || i %% %s"
+        " FROM generate_series(1, %s) i",
+        KEYS,
+        EVENTS,
+    )
+    pods = [
+        start_relay(
+            outbox.dsn,
+            f"pod-{n}",
+            kafka={"bootstrapServers": "unused:1"},  # what follows stands instead of it
+            publisher={"redis": {"url": redis.url, "stream": stream, "deliveryTimeout": "2s"}},
+            ordering="Key",
+            lease="3s",
+            batchSize=BATCH,
+            retry={"baseDelay": "50ms", "maxDelay": "500ms"},
+        )
+        for n in range(3)
+    ]
+
+    def arrived() -> int:
+        with reader(redis) as conn:
+            length: int = conn.xlen(stream)
+            return length
+
+    wait_until(lambda: arrived() > EVENTS // 10, 60, "they are at work")
+    pods[0].kill()
+    begin = time.monotonic()
+    wait_until(lambda: outbox.states() == {"PUBLISHED": EVENTS}, 90, "all published")
+    print(f"published {time.monotonic() - begin:.1f} s after the kill")
+    found = entries(redis, stream)
+    numbers = [entry.number for entry in found]
+    assert set(numbers) == set(range(1, EVENTS + 1))
+    # A worker has at most two batches between its broker and its database.
+    assert len(numbers) - EVENTS <= 2 * BATCH
+    for key in range(KEYS):
+        first_seen = list(dict.fromkeys(n for n in numbers if n % KEYS == key))
+        assert first_seen == sorted(first_seen), key
