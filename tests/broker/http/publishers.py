@@ -18,7 +18,7 @@ def http_server() -> Iterator[HttpServer]:
 
 
 class MakePublisher(Protocol):
-    def __call__(self, url: str | None = None, **settings: Any) -> HttpPublisher:
+    def __call__(self, url: str | None = None, /, **settings: Any) -> HttpPublisher:
         """Settings as in relay.yaml; by default to the server of the test."""
 
 
@@ -26,10 +26,10 @@ class MakePublisher(Protocol):
 def make_publisher(http_server: HttpServer) -> Iterator[MakePublisher]:
     made: list[HttpPublisher] = []
 
-    def make(url: str | None = None, **settings: Any) -> HttpPublisher:
+    def make(url: str | None = None, /, **settings: Any) -> HttpPublisher:
         given: dict[str, Any] = {"deliveryTimeout": "10s", "timeout": "5s", **settings}
         if given.get("request") != "Payload":
-            given["url"] = url or f"{http_server.url}/hook"
+            given.setdefault("url", url or f"{http_server.url}/hook")
         publisher = HttpPublisher(HttpSettings.model_validate(given))
         made.append(publisher)
         return publisher
