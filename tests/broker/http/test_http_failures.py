@@ -1,5 +1,6 @@
 """What becomes of an event when its endpoint refuses, misbehaves or is not there."""
 
+import json
 import threading
 import time
 from collections.abc import Callable
@@ -14,6 +15,7 @@ from broker.http.publishers import MakePublisher
 from conformance.publisher_contract import make_claim
 from dev.services.http import Got, Handler, HttpServer, Misbehave, Reply, dead_port
 from outbox_core.model.attempt import Acked, ErrorClass, Refused, Unsent
+from outbox_core.model.event import Claim
 from outbox_relay.publishers.http.errors import KEPT_BODY_BYTES
 
 pytestmark = pytest.mark.http
@@ -131,21 +133,24 @@ def test_what_asked_for_patience_gets_no_more_in_this_call(
     assert sum(isinstance(o, Unsent) and o.after == 9 for o in outcomes) == 49
 
 
-BY_PORT: dict[str, Any] = {
-    "url": "http://127.0.0.1:{tenant_id}/",  # the tenant is the port: an endpoint for each
+BY_PAYLOAD: dict[str, Any] = {
+    "request": "Payload",
     "allowedHosts": ["127.0.0.1"],
     "allowedNetworks": ["127.0.0.0/8"],
 }
 
 
+def call_to(server: HttpServer) -> Claim:
+    return make_claim(json.dumps({"url": f"{server.url}/", "body": 1}).encode())
+
+
 def test_one_silent_endpoint_holds_up_no_other(
     http_server: HttpServer, make_publisher: MakePublisher
 ) -> None:
-    publisher = make_publisher(timeout="1s", perEndpoint=2, **BY_PORT)
+    publisher = make_publisher(timeout="1s", perEndpoint=2, **BY_PAYLOAD)
     with HttpServer() as sick_server:
         sick_server.answer = lambda got: Misbehave(Handler.hang)
-        ports = (http_server.port, sick_server.port)
-        batch = [make_claim(tenant_id=str(ports[n % 2])) for n in range(40)]
+        batch = [call_to((http_server, sick_server)[n % 2]) for n in range(40)]
         outcomes = publisher.publish(batch)
         assert all(isinstance(o, Acked) for o in outcomes[::2])
         sick = [o for o in outcomes[1::2] if isinstance(o, Refused)]
@@ -160,25 +165,25 @@ def test_one_silent_endpoint_holds_up_no_other(
 
 
 def test_a_dead_endpoint_of_fifty_slows_nobody(make_publisher: MakePublisher) -> None:
-    """The others keep nine tenths of their throughput, apart from the trials of the dead one."""
+    """The others keep nine tenths of their throughput; 0.3 s for what else the machine does."""
     with ExitStack() as stack:
         servers = [stack.enter_context(HttpServer()) for _ in range(50)]
-        ports = [str(server.port) for server in servers]
 
-        def seconds(dead: str | None) -> float:
-            publisher = make_publisher(timeout="500ms", **BY_PORT)
-            batch = [make_claim(tenant_id=ports[n % 50]) for n in range(400)]
+        def seconds(dead: int | None) -> float:
+            publisher = make_publisher(timeout="500ms", **BY_PAYLOAD)
+            batch = [call_to(servers[n % 50]) for n in range(400)]
             publisher.publish(batch)  # the first call learns it
             began = time.monotonic()
             for _ in range(3):
                 outcomes = publisher.publish(batch)
-                for claim, outcome in zip(batch, outcomes, strict=True):
-                    assert isinstance(outcome, Acked) == (claim.tenant_id != dead)
+                for n, outcome in enumerate(outcomes):
+                    assert isinstance(outcome, Acked) == (n % 50 != dead)
             return time.monotonic() - began
 
         healthy = min(seconds(None) for _ in range(2))
-        servers[7].answer = lambda got: Misbehave(Handler.hang)
-        assert min(seconds(ports[7]) for _ in range(2)) < healthy / 0.9 + 0.6
+        servers[7].shutdown()
+        servers[7].server_close()
+        assert min(seconds(7) for _ in range(2)) < healthy / 0.9 + 0.3
 
 
 def test_the_call_ends_at_its_deadline_and_what_was_not_begun_is_unsent(
