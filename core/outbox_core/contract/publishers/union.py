@@ -11,6 +11,7 @@ from typing import Self
 from pydantic import model_validator
 
 from outbox_core.contract.publishers.common import PublisherKind
+from outbox_core.contract.publishers.http import HttpSettings
 from outbox_core.contract.publishers.kafka import KafkaSettings
 from outbox_core.contract.publishers.nats import NatsSettings
 from outbox_core.contract.publishers.redis import RedisSettings
@@ -53,6 +54,8 @@ class PublisherUnion(Settings):
 class PublisherSettings(PublisherUnion):
     kafka: KafkaSettings | None = None
     """Apache Kafka, or a broker that speaks its protocol."""
+    http: HttpSettings | None = None
+    """HTTP endpoints: webhooks, APIs, systems of record."""
     nats: NatsSettings | None = None
     """NATS JetStream."""
     redis: RedisSettings | None = None

@@ -7,6 +7,8 @@ from outbox_core.contract.publishers.common import PublisherKind
 from outbox_core.contract.publishers.union import PublisherUnion
 from outbox_core.contract.settings import no_order
 from outbox_operator.relay.spec.publishers.common import RULES as COMMON_RULES
+from outbox_operator.relay.spec.publishers.http import RULES as HTTP_RULES
+from outbox_operator.relay.spec.publishers.http import Http
 from outbox_operator.relay.spec.publishers.kafka import RULES as KAFKA_RULES
 from outbox_operator.relay.spec.publishers.kafka import Kafka
 from outbox_operator.relay.spec.publishers.nats import RULES as NATS_RULES
@@ -19,6 +21,8 @@ from outbox_operator.shared.rules import Rule, Rules, length
 class Publisher(PublisherUnion):
     kafka: Kafka | None = None
     """Apache Kafka, or a broker that speaks its protocol."""
+    http: Http | None = None
+    """HTTP endpoints: webhooks, APIs, systems of record."""
     nats: Nats | None = None
     """NATS JetStream."""
     redis: Redis | None = None
@@ -41,6 +45,7 @@ RULES: Rules = {
     **KAFKA_RULES,
     **NATS_RULES,
     **REDIS_RULES,
+    **HTTP_RULES,
 }
 
 

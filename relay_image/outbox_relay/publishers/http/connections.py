@@ -1,0 +1,280 @@
+"""
+Connections: one request at a time each, kept open for the next one, and cut at its deadline.
+
+On sockets and `http.client`'s reader of answers: of a larger client nothing would be left, since
+the relay itself decides on addresses, retries, redirects and limits. A connection goes to an
+address that `egress` has approved; the certificate is compared with the host's name as usual.
+"""
+
+import http.client
+import socket
+import ssl
+import threading
+import time
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from typing import Final
+
+from outbox_relay.publishers.egress import Address
+from outbox_relay.publishers.http.errors import KEPT_BODY_BYTES, Answer, TimedOut
+from outbox_relay.publishers.http.urls import Endpoint
+
+IDLE_SECONDS: Final = 4.0
+"""Servers close what is idle, many after 5 s; a request that crosses with that is in doubt."""
+CONNECT_SECONDS: Final = 5.0
+"""For one address: a host that is there answers within milliseconds."""
+DRAINED_BYTES: Final = 64_000
+"""A longer rest of an answer costs more to read than a new connection."""
+BODY_SECONDS: Final = 1.0
+"""For an answer's body, once its headers are there: it is only kept for people."""
+TICK_SECONDS: Final = 0.1
+
+Resolve = Callable[[Endpoint], Sequence[Address]]
+
+
+class Watchdog:
+    """
+    Cuts connections at their deadline. A socket's own timeout begins again with every byte, so a
+    peer that sends one now and then would never reach it.
+    """
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._deadlines: dict[Line, float] = {}
+        self._busy = threading.Event()
+        self._limit = float("inf")
+        self._closed = False
+        self._thread: threading.Thread | None = None
+
+    def watch(self, line: "Line", deadline: float) -> None:
+        with self._lock:
+            self._deadlines[line] = deadline
+            if self._thread is None:
+                self._thread = threading.Thread(target=self._run, name="http-watch", daemon=True)
+                self._thread.start()
+        self._busy.set()
+
+    def forget(self, line: "Line") -> None:
+        with self._lock:
+            self._deadlines.pop(line, None)
+
+    def limit(self, deadline: float) -> None:
+        """No request lasts longer than this."""
+        self._limit = deadline
+
+    def close(self) -> None:
+        self._closed = True
+        self._busy.set()
+
+    def _run(self) -> None:
+        while not self._closed:
+            self._busy.wait()
+            with self._lock:
+                now = time.monotonic()
+                for line, deadline in list(self._deadlines.items()):
+                    if now >= min(deadline, self._limit):
+                        line.cut()
+                        del self._deadlines[line]
+                if not self._deadlines:
+                    self._busy.clear()
+            time.sleep(TICK_SECONDS)
+
+
+class Line:
+    """One connection. Belongs to one thread at a time; the watchdog may cut it."""
+
+    def __init__(self, endpoint: Endpoint, watchdog: Watchdog) -> None:
+        self.endpoint = endpoint
+        self.idle_since = 0.0
+        self._watchdog = watchdog
+        self._sock: socket.socket | None = None
+        # The same connection by another descriptor: that of a TLS socket changes hands meanwhile.
+        self._handle: socket.socket | None = None
+        self._was_cut = False
+
+    def connect(self, addresses: Sequence[Address], tls: ssl.SSLContext, deadline: float) -> None:
+        """To the first address that answers; OSError of the last one if none does."""
+        for n, address in enumerate(addresses):
+            try:
+                return self._connect(address, tls, deadline)
+            except OSError:
+                self.close()
+                if n == len(addresses) - 1 or time.monotonic() >= deadline:
+                    raise
+
+    def _connect(self, address: Address, tls: ssl.SSLContext, deadline: float) -> None:
+        sock = socket.socket(address.family, socket.SOCK_STREAM)
+        self._sock = sock
+        sock.settimeout(min(CONNECT_SECONDS, _left(deadline)))
+        sock.connect((address.ip, address.port))
+        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        self._handle = sock.dup()
+        self._handle.setblocking(False)
+        if self.endpoint.scheme == "https":
+            self._watchdog.watch(self, deadline)
+            try:
+                sock.settimeout(_left(deadline))
+                self._sock = tls.wrap_socket(sock, server_hostname=self.endpoint.host)
+            except (OSError, ValueError) as error:
+                raise self._explained(error) from None
+            finally:
+                self._watchdog.forget(self)
+
+    def exchange(
+        self, head: bytes, body: bytes, method: str, deadline: float
+    ) -> tuple[Answer, bool]:
+        """The answer, and whether the connection can be used again. Whatever is raised, nobody
+        knows whether the request arrived."""
+        assert self._sock is not None
+        self._watchdog.watch(self, deadline)
+        try:
+            self._sock.settimeout(_left(deadline))
+            if len(body) < 64_000:
+                self._sock.sendall(head + body)
+            else:
+                self._sock.sendall(head)
+                self._sock.sendall(body)
+            return self._answer(method, deadline)
+        except (OSError, http.client.HTTPException, ValueError) as error:
+            raise self._explained(error) from None
+        finally:
+            self._watchdog.forget(self)
+
+    def _answer(self, method: str, deadline: float) -> tuple[Answer, bool]:
+        assert self._sock is not None
+        with http.client.HTTPResponse(self._sock, method=method) as response:
+            response.begin()
+            # What it says is settled by now, whatever becomes of the body.
+            beginning, reusable = b"", False
+            self._watchdog.watch(self, min(deadline, time.monotonic() + BODY_SECONDS))
+            with suppress(OSError, http.client.HTTPException, ValueError):
+                beginning = response.read(KEPT_BODY_BYTES)
+                if not response.isclosed():
+                    rest = response.length
+                    if rest is None or rest <= DRAINED_BYTES:
+                        response.read(DRAINED_BYTES)
+                reusable = response.isclosed() and not response.will_close
+            after = response.headers.get("retry-after")
+            return Answer(response.status, after, beginning), reusable and not self._was_cut
+
+    def _explained(self, error: Exception) -> Exception:
+        return TimedOut() if self._was_cut or isinstance(error, TimeoutError) else error
+
+    @property
+    def dropped(self) -> bool:
+        """Whether the peer has closed it, or sent what nobody asked for."""
+        assert self._handle is not None
+        try:
+            self._handle.recv(1, socket.MSG_PEEK)
+        except BlockingIOError:
+            return False
+        except OSError:
+            return True
+        return True
+
+    def cut(self) -> None:
+        """By the watchdog: whatever the other thread waits for ends now."""
+        self._was_cut = True
+        if self._handle is not None:
+            with suppress(OSError):
+                self._handle.shutdown(socket.SHUT_RDWR)
+
+    def close(self) -> None:
+        self._watchdog.forget(self)
+        for sock in (self._sock, self._handle):
+            if sock is not None:
+                sock.close()
+        self._sock = self._handle = None
+
+
+class Lines:
+    """Those that are open and idle, by endpoint."""
+
+    def __init__(self, resolve: Resolve, context: Callable[[], ssl.SSLContext]) -> None:
+        self.watchdog = Watchdog()
+        self._resolve = resolve
+        self._context = context
+        self._lock = threading.Lock()
+        self._idle: dict[Endpoint, list[Line]] = {}
+        self._swept = 0.0
+        self._closed = False
+
+    def take(self, endpoint: Endpoint, deadline: float) -> Line:
+        while True:
+            with self._lock:
+                idle = self._idle.get(endpoint)
+                line = idle.pop() if idle else None
+            if line is None:
+                break
+            if time.monotonic() - line.idle_since < IDLE_SECONDS and not line.dropped:
+                return line
+            line.close()
+        return self.open(endpoint, deadline)
+
+    def open(self, endpoint: Endpoint, deadline: float) -> Line:
+        """A new one, which shows that the endpoint is there now."""
+        line = Line(endpoint, self.watchdog)
+        try:
+            line.connect(self._resolved(endpoint, deadline), self._context(), deadline)
+        except BaseException:
+            line.close()
+            raise
+        return line
+
+    def give_back(self, line: Line) -> None:
+        now = line.idle_since = time.monotonic()
+        with self._lock:
+            old = self._old(now)
+            if self._closed:
+                old.append(line)
+            else:
+                self._idle.setdefault(line.endpoint, []).append(line)
+        for each in old:
+            each.close()
+
+    def close(self) -> None:
+        with self._lock:
+            self._closed = True
+            idle = [line for lines in self._idle.values() for line in lines]
+            self._idle.clear()
+        for line in idle:
+            line.close()
+        self.watchdog.close()
+
+    def _old(self, now: float) -> list[Line]:
+        """Of all endpoints, now and then: some are never used again."""
+        if now - self._swept < IDLE_SECONDS:
+            return []
+        self._swept = now
+        old: list[Line] = []
+        for endpoint, lines in list(self._idle.items()):
+            old += [line for line in lines if now - line.idle_since >= IDLE_SECONDS]
+            if kept := [line for line in lines if now - line.idle_since < IDLE_SECONDS]:
+                self._idle[endpoint] = kept
+            else:
+                del self._idle[endpoint]
+        return old
+
+    def _resolved(self, endpoint: Endpoint, deadline: float) -> Sequence[Address]:
+        """The system's resolver has no deadline, so it works beside us."""
+        found: list[Sequence[Address]] = []
+        failed: list[Exception] = []
+
+        def resolve() -> None:
+            try:
+                found.append(self._resolve(endpoint))
+            except Exception as error:
+                failed.append(error)
+
+        thread = threading.Thread(target=resolve, name="http-resolve", daemon=True)
+        thread.start()
+        thread.join(_left(deadline))
+        if failed:
+            raise failed[0]
+        if not found:
+            raise TimedOut("no answer of the name servers in time")
+        return found[0]
+
+
+def _left(deadline: float) -> float:
+    return max(0.001, deadline - time.monotonic())

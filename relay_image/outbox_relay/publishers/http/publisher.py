@@ -1,0 +1,186 @@
+"""
+HTTP: one request per event, acknowledged by its 2xx.
+
+The requests of a call run on several threads, and of one endpoint only so many at a time; an
+endpoint that does not answer is given up for the rest of the call. `Destinations` then parks it.
+"""
+
+import threading
+import time
+from collections.abc import Hashable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from datetime import UTC, datetime, timedelta
+from typing import Final
+
+from outbox_core.contract.publishers.http import HttpSettings
+from outbox_core.errors import OutboxError, PublisherError
+from outbox_core.model.attempt import ErrorClass, Outcome, Refused, Unsent
+from outbox_core.model.event import Claim
+from outbox_relay.publishers.destinations import Destinations
+from outbox_relay.publishers.egress import Address, Blocked
+from outbox_relay.publishers.http.check import check_http
+from outbox_relay.publishers.http.connections import Lines
+from outbox_relay.publishers.http.documents import Unfit
+from outbox_relay.publishers.http.errors import Answer, failure, judge, judge_check
+from outbox_relay.publishers.http.messages import Messages, Request, Writer
+from outbox_relay.publishers.http.schedule import Schedule
+from outbox_relay.publishers.http.secrets import tls_context
+from outbox_relay.publishers.http.signing import SIGNATURE_HEADERS, Authorization, Signer
+from outbox_relay.publishers.http.urls import Endpoint, Place, egress, place_of
+from outbox_relay.publishers.messages import refused
+from outbox_relay.publishers.parking import Parked
+from outbox_relay.publishers.protocol import CheckResult, Sample
+
+PROBE_SECONDS: Final = 5.0
+THREADS: Final = 512
+"""More than workers times concurrency can use: a thread is made when it is needed."""
+PUBLISHER_CLOSED: Final = Unsent("the publisher is closed")
+
+
+class HttpPublisher:
+    def __init__(self, settings: HttpSettings) -> None:
+        self._settings = settings
+        self._messages = Messages(settings)
+        self._sign = None if settings.signing is None else Signer(settings.signing)
+        self._authorization = None if settings.auth is None else Authorization(settings.auth)
+        self._writer = Writer(
+            settings,
+            (*(SIGNATURE_HEADERS if self._sign else ()),)
+            + (("authorization",) if self._authorization else ()),
+        )
+        self._egress = {trusted: egress(settings, trusted) for trusted in (False, True)}
+        self._lines = Lines(self._resolve, tls_context(settings.tls).get)
+        self._no_answer = (
+            ErrorClass.DESTINATION if settings.hosts_from_events else ErrorClass.OUTAGE
+        )
+        self._timeout = settings.delivery_timeout.total_seconds()
+        self._per_request = settings.timeout.total_seconds()
+        self._endpoints = Destinations(
+            self._messages.endpoint_name, self._deliver, self._timeout, time.monotonic
+        )
+        self._helpers = ThreadPoolExecutor(THREADS, "http")
+        self._changed = threading.Condition()
+        self._calls = 0
+        self._stop_at: float | None = None
+
+    def publish(self, batch: Sequence[Claim]) -> Sequence[Outcome]:
+        return self._endpoints.publish(batch)
+
+    def blame(self, batch: Sequence[Claim], outcomes: Sequence[Outcome]) -> Sequence[Outcome]:
+        return self._endpoints.blame(batch, outcomes)
+
+    def parked(self) -> Sequence[Parked]:
+        return self._endpoints.parked()
+
+    def route(self, claim: Claim) -> Hashable | None:
+        """Requests overtake each other."""
+        return None
+
+    def probe(self) -> None:
+        if self._settings.hosts_from_events or self._settings.url is None:
+            return  # there is no broker that all of them need
+        endpoint = place_of(self._settings.url.split("{")[0], trusted=True).endpoint
+        self._connect(endpoint)
+
+    def check(self, samples: Sequence[Sample]) -> Sequence[CheckResult]:
+        return check_http(self._settings, samples, self._connect)
+
+    def close(self, timeout: timedelta) -> None:
+        seconds = timeout.total_seconds()
+        with self._changed:
+            self._stop_at = time.monotonic() + seconds
+            self._lines.watchdog.limit(self._stop_at)
+            # A little longer: what the watchdog cuts still has to be reported.
+            self._changed.wait_for(lambda: self._calls == 0, seconds + 2)
+        self._helpers.shutdown(wait=False)
+        self._lines.close()
+
+    def _deliver(self, batch: Sequence[Claim], patience: float | None) -> Sequence[Outcome]:
+        waited = self._timeout if patience is None else min(self._timeout, patience)
+        with self._changed:
+            if self._stop_at is not None:
+                return [PUBLISHER_CLOSED] * len(batch)
+            self._calls += 1
+        try:
+            requests = [self._messages.request(claim) for claim in batch]
+            schedule = Schedule(requests, self._settings, time.monotonic() + waited, waited)
+            with suppress(RuntimeError):  # closed meanwhile: this thread ends it alone
+                for _ in range(schedule.threads - 1):
+                    self._helpers.submit(schedule.run, self._send)
+            return schedule.finish(self._send)
+        finally:
+            with self._changed:
+                self._calls -= 1
+                self._changed.notify_all()
+
+    def _send(self, request: Request, until: float) -> Outcome:
+        """One attempt."""
+        if self._stop_at is not None:
+            return PUBLISHER_CLOSED
+        deadline = min(until, time.monotonic() + self._per_request)
+        try:
+            if request.claim.attempts > 1 and (asked := self._ask(request, deadline)) is not None:
+                return asked
+            head = self._writer.head(request, self._lines_of(request))
+        except (Unfit, UnicodeError) as error:
+            return refused(getattr(error, "code", "INVALID_HEADER"), str(error))
+        answer = self._exchange(request.place, head, request.body, request.method, deadline)
+        return answer if isinstance(answer, Refused) else judge(answer, datetime.now(UTC))
+
+    def _ask(self, request: Request, deadline: float) -> Outcome | None:
+        """None: nobody says that it has arrived."""
+        place = self._messages.check(request)
+        if place is None or isinstance(place, Refused):
+            return place
+        question = self._writer.question(place, self._login())
+        answer = self._exchange(place, question, b"", "GET", deadline)
+        return answer if isinstance(answer, Refused) else judge_check(answer, datetime.now(UTC))
+
+    def _exchange(
+        self, place: Place, head: bytes, body: bytes, method: str, deadline: float
+    ) -> Answer | Refused:
+        endpoint = place.endpoint
+        try:
+            line = self._lines.take(endpoint, deadline)
+        except Blocked as error:
+            return refused("BLOCKED", str(error))
+        except Exception as error:
+            return failure(error, f"no connection to {endpoint.name}", self._no_answer)
+        try:
+            answer, reusable = line.exchange(head, body, method, deadline)
+        except Exception as error:
+            line.close()
+            return failure(error, endpoint.name, self._no_answer)
+        if reusable:
+            self._lines.give_back(line)
+        else:
+            line.close()
+        return answer
+
+    def _lines_of(self, request: Request) -> list[tuple[str, str]]:
+        lines = self._login()
+        if self._sign is not None:
+            lines += self._sign(request.claim.event_id, int(time.time()), request.body)
+        return lines
+
+    def _login(self) -> list[tuple[str, str]]:
+        if self._authorization is None:
+            return []
+        return [("authorization", self._authorization())]
+
+    def _resolve(self, endpoint: Endpoint) -> Sequence[Address]:
+        return self._egress[endpoint.trusted].resolve(endpoint.host, endpoint.port)
+
+    def _connect(self, endpoint: Endpoint) -> None:
+        """PublisherError with the reason if it does not answer."""
+        try:
+            line = self._lines.open(endpoint, time.monotonic() + PROBE_SECONDS)
+        except OutboxError:
+            raise
+        except Exception as error:
+            where = f"no connection to {endpoint.name}"
+            text = str(error) if isinstance(error, Blocked) else None
+            why = text or failure(error, where, self._no_answer).error.text
+            raise PublisherError(why) from None
+        self._lines.give_back(line)

@@ -1,0 +1,128 @@
+"""
+Whose turn it is: the requests of one call, endpoint by endpoint, on several threads.
+
+Every endpoint has a queue and may have a few requests in flight; threads take from them in turn. A
+thread that finds nothing to start ends: whatever is left belongs to endpoints that have as many in
+flight as they may, and the threads that wait for those go on with it.
+"""
+
+import logging
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Sequence
+from typing import Final
+
+from outbox_core.contract.publishers.http import HttpSettings
+from outbox_core.model.attempt import Error, ErrorClass, Outcome, Refused, Unsent
+from outbox_relay.publishers.http.messages import Request
+from outbox_relay.publishers.http.urls import Endpoint
+
+log = logging.getLogger(__name__)
+
+Send = Callable[[Request, float], Outcome]
+"""A request, and when the call ends."""
+
+LEAST_SECONDS: Final = 1.0
+"""With less left, a request is not begun: it would be cut, and the endpoint blamed."""
+LOST_IN_A_ROW: Final = 3
+"""So many connections lost, or 503s: then the endpoint is given up for this call."""
+NO_TIME: Final = Unsent("there was no time left for it")
+
+
+class _Queue:
+    def __init__(self) -> None:
+        self.waiting: deque[int] = deque()
+        self.in_flight = 0
+        self.lost_in_a_row = 0
+        self.given_up: Unsent | None = None
+
+
+class Schedule:
+    def __init__(
+        self,
+        requests: Sequence[Request | Refused],
+        settings: HttpSettings,
+        until: float,
+        waited: float,
+    ) -> None:
+        self._requests = requests
+        self._until = until
+        self._last_start = until - min(LEAST_SECONDS, waited / 2)
+        self._per_endpoint = settings.per_endpoint
+        self._outcomes: list[Outcome | None] = [None] * len(requests)
+        self._queues: dict[Endpoint, _Queue] = {}
+        for index, request in enumerate(requests):
+            if isinstance(request, Refused):
+                self._outcomes[index] = request
+            else:
+                queue = self._queues.setdefault(request.place.endpoint, _Queue())
+                queue.waiting.append(index)
+        self._ready = deque(self._queues.values())
+        self._in_flight = 0
+        self._changed = threading.Condition()
+        possible = sum(min(self._per_endpoint, len(q.waiting)) for q in self._queues.values())
+        self.threads = min(settings.concurrency, possible)
+
+    def finish(self, send: Send) -> Sequence[Outcome]:
+        """Work until nothing is left and nothing is in flight."""
+        self.run(send)
+        with self._changed:
+            self._changed.wait_for(lambda: self._in_flight == 0)
+        assert None not in self._outcomes
+        return self._outcomes  # type: ignore[return-value]
+
+    def run(self, send: Send) -> None:
+        """On as many threads as one likes; too many find nothing to do."""
+        queue: _Queue | None = None
+        index = -1
+        outcome: Outcome | None = None
+        while True:
+            with self._changed:
+                if queue is not None and outcome is not None:
+                    self._done(queue, index, outcome)
+                if not self._ready:
+                    return
+                queue = self._ready.popleft()
+                index = queue.waiting.popleft()
+                queue.in_flight += 1
+                self._in_flight += 1
+                if queue.waiting and queue.in_flight < self._per_endpoint:
+                    self._ready.append(queue)
+                in_time = time.monotonic() < self._last_start
+            request = self._requests[index]
+            assert isinstance(request, Request)
+            outcome = queue.given_up or (self._try(send, request) if in_time else NO_TIME)
+
+    def _try(self, send: Send, request: Request) -> Outcome:
+        try:
+            return send(request, self._until)
+        except Exception as error:  # a defect; without an outcome the call would never end
+            log.exception("an event could not be sent", extra={"event": "defect"})
+            return Refused(Error.of(ErrorClass.TRANSIENT, "DEFECT", repr(error)))
+
+    def _done(self, queue: _Queue, index: int, outcome: Outcome) -> None:
+        self._outcomes[index] = outcome
+        self._judge(queue, outcome)
+        # It was full, and so it was not in the line.
+        if queue.waiting and queue.in_flight == self._per_endpoint:
+            self._ready.append(queue)
+        queue.in_flight -= 1
+        self._in_flight -= 1
+        if self._in_flight == 0:
+            self._changed.notify_all()
+
+    def _judge(self, queue: _Queue, outcome: Outcome) -> None:
+        """Whether more of its events are worth a try in this call."""
+        match outcome:
+            case Refused(error, after) if after > 0:
+                queue.given_up = Unsent(f"its endpoint asked for patience: {error.code}", after)
+            case Refused(error, _) if error.kind in (ErrorClass.OUTAGE, ErrorClass.DESTINATION):
+                queue.lost_in_a_row += 1
+                lost = error.code == "CONNECTION_LOST" or error.code.startswith("HTTP_")
+                if not lost or queue.lost_in_a_row >= LOST_IN_A_ROW:
+                    queue.given_up = Unsent(f"its endpoint does not answer: {error.code}")
+            case Refused() | Unsent():
+                pass
+            case _:
+                queue.lost_in_a_row = 0

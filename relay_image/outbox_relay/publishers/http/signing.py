@@ -1,0 +1,69 @@
+"""How a request shows who sent it: Standard Webhooks signatures, bearer tokens, passwords."""
+
+import base64
+import binascii
+import hashlib
+import hmac
+from collections.abc import Sequence
+from typing import Final
+
+from outbox_core.contract.publishers.http import HttpAuth, HttpSigning
+from outbox_core.errors import SettingsError
+from outbox_relay.publishers.http.secrets import FromFiles, files_of
+
+PREFIX: Final = "whsec_"
+SIGNATURE_HEADERS: Final = ("webhook-id", "webhook-timestamp", "webhook-signature")
+
+Lines = Sequence[tuple[str, str]]
+
+
+class Signer:
+    def __init__(self, settings: HttpSigning) -> None:
+        def read() -> list[bytes]:
+            return [signing_key(ref.read("http.signing.secrets")) for ref in settings.secrets]
+
+        self._keys = FromFiles(files_of(*settings.secrets), read)
+
+    def __call__(self, message_id: str, now: int, body: bytes) -> Lines:
+        """The headers of one request; `now` in seconds since 1970."""
+        signed = b"%s.%d.%s" % (message_id.encode(), now, body)
+        signatures = " ".join(
+            "v1," + base64.b64encode(hmac.digest(key, signed, hashlib.sha256)).decode()
+            for key in self._keys.get()
+        )
+        return list(zip(SIGNATURE_HEADERS, (message_id, str(now), signatures), strict=True))
+
+
+def signing_key(secret: str) -> bytes:
+    try:
+        key = base64.b64decode(secret.removeprefix(PREFIX), validate=True)
+    except binascii.Error:
+        key = b""
+    if not key:
+        # Never the secret itself.
+        raise SettingsError(f"http.signing.secrets: a secret is {PREFIX} and base64")
+    return key
+
+
+class Authorization:
+    def __init__(self, settings: HttpAuth) -> None:
+        token, username, password = settings.token, settings.username, settings.password
+
+        def read() -> str:
+            if token is not None:
+                return header_safe(f"Bearer {token.read('http.auth.token')}")
+            assert username is not None
+            assert password is not None
+            pair = f"{username.read('http.auth.username')}:{password.read('http.auth.password')}"
+            return f"Basic {base64.b64encode(pair.encode()).decode()}"
+
+        self._value = FromFiles(files_of(token, username, password), read)
+
+    def __call__(self) -> str:
+        return self._value.get()
+
+
+def header_safe(value: str) -> str:
+    if not (value.isascii() and value.isprintable()):
+        raise SettingsError("http.auth.token has characters that no header can have")
+    return value

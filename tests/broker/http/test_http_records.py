@@ -1,0 +1,75 @@
+"""The worked example of a system of record: every change is made once."""
+
+import json
+import sqlite3
+import sys
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from conformance.publisher_contract import make_claim
+from outbox_core.contract.publishers.http import HttpSettings
+from outbox_core.model.attempt import Acked, ErrorClass, Refused
+from outbox_core.model.event import Claim
+from outbox_relay.publishers.http.publisher import HttpPublisher
+
+pytestmark = pytest.mark.http
+
+EXAMPLE = Path(__file__).parents[3] / "examples" / "sor_service"
+
+
+def proposal(number: int, **payload: Any) -> Claim:
+    change = {
+        "entity_type": "CASE",
+        "entity_id": "case 1",
+        "change": {"status": "IN_PROGRESS", "note": f"ü{number}"},
+        "evidence_pack": {"seen": [1]},
+        "idempotency_key": f"run-{number}",
+        **payload,
+    }
+    return make_claim(json.dumps(change).encode(), tenant_id="acme")
+
+
+@pytest.fixture
+def records(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[str, Path]]:
+    monkeypatch.syspath_prepend(str(EXAMPLE))
+    import service  # type: ignore[import-not-found]
+
+    server = service.make_server(0, str(tmp_path / "records.sqlite"))
+    thread = threading.Thread(target=server.serve_forever, args=(0.05,))
+    thread.start()
+    yield f"http://127.0.0.1:{server.server_address[1]}", tmp_path / "records.sqlite"
+    server.shutdown()
+    server.server_close()
+    thread.join()
+    sys.modules.pop("service")
+
+
+def test_a_change_is_made_once_however_often_it_is_sent(records: tuple[str, Path]) -> None:
+    url, file = records
+    text = (EXAMPLE / "relay.yaml").read_text().replace("http://127.0.0.1:8080", url)
+    settings = HttpSettings.model_validate(yaml.safe_load(text)["publisher"]["http"])
+    publisher = HttpPublisher(settings)
+    first = proposal(1)
+    (applied,) = publisher.publish([first])
+    (copy,) = publisher.publish([first])  # such as after a crash, when nobody knows of the first
+    (asked,) = publisher.publish([first._replace(attempts=2)])
+    other, broken = publisher.publish(
+        [proposal(1, change={"status": "CLOSED"}), proposal(3, entity_id=None)]
+    )
+    assert (applied, copy) == (Acked("200 applied"), Acked("200 already applied"))
+    assert asked == Acked("already there, said the check: 200 known")
+    assert isinstance(other, Refused)
+    assert (other.error.kind, other.error.code) == (ErrorClass.EVENT, "HTTP_422")
+    assert isinstance(broken, Refused)
+    assert broken.error.code == "INVALID_PAYLOAD"
+    conn = sqlite3.connect(file)
+    assert conn.execute("SELECT source_id FROM change").fetchall() == [("orchestrator:run-1",)]
+    ((tenant, entity, data),) = conn.execute("SELECT * FROM record").fetchall()
+    conn.close()
+    assert (tenant, entity) == ("acme", "/CASE/case%201")
+    assert json.loads(data) == {"status": "IN_PROGRESS", "note": "ü1"}

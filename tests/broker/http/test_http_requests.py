@@ -1,0 +1,224 @@
+"""What a request says: headers, signatures, logins, CANON's webhooks, and the check before it."""
+
+import base64
+import json
+import ssl
+from pathlib import Path
+
+import pytest
+from cloudevents.v1.http import from_http
+from standardwebhooks.webhooks import Webhook, WebhookVerificationError
+
+from broker.http.publishers import MakePublisher
+from conformance.publisher_contract import make_claim
+from dev.services.http import Got, HttpServer, Reply
+from fixtures.certificates import Authority
+from outbox_core.model.attempt import Acked, ErrorClass, Outcome, Refused
+
+pytestmark = pytest.mark.http
+
+SECRETS = ["whsec_" + base64.b64encode(bytes([n]) * 24).decode() for n in range(3)]
+
+
+def code_of(outcome: Outcome) -> str:
+    assert isinstance(outcome, Refused)
+    assert outcome.error.kind is ErrorClass.EVENT
+    return outcome.error.code
+
+
+def test_values_stay_in_their_place_of_the_url(
+    http_server: HttpServer, make_publisher: MakePublisher
+) -> None:
+    publisher = make_publisher(http_server.url + "/{event_type}/{aggregate_id}?t={tenant_id}")
+    claim = make_claim(event_type="a/b?c", aggregate_id="é #1", tenant_id="x&y=z")
+    assert isinstance(publisher.publish([claim])[0], Acked)
+    assert http_server.got[0].path == "/a%2Fb%3Fc/%C3%A9%20%231?t=x%26y%3Dz"
+    (climbing,) = publisher.publish([claim._replace(aggregate_id="..")])
+    assert code_of(climbing) == "INVALID_URL"
+
+
+def test_headers_cannot_be_smuggled_and_ours_cannot_be_replaced(
+    http_server: HttpServer, make_publisher: MakePublisher
+) -> None:
+    publisher = make_publisher(headers={"X-Team": "orders"})
+    headers = {
+        "note": "a\r\nx-evil: 1",
+        "umlaut": "ü",
+        "Host": "evil",
+        "Content-Length": "0",
+        "Transfer-Encoding": "chunked",
+        "x-team": "mine",
+        "Idempotency-Key": "mine",
+        "nothing": None,
+    }
+    claim = make_claim(b"body", headers, idempotency_key="k-1")
+    assert isinstance(publisher.publish([claim])[0], Acked)
+    (got,) = http_server.got
+    names = [name for name, _ in got.headers]
+    assert "x-evil" not in names
+    assert "transfer-encoding" not in names
+    assert got.header("note") == "a%0D%0Ax-evil: 1"
+    assert got.header("umlaut") == "%C3%BC"
+    assert got.header("nothing") == ""
+    assert (got.header("x-team"), names.count("x-team")) == ("orders", 1)
+    assert got.header("idempotency-key") == got.header("x-idempotency-key") == "k-1"
+    assert got.body == b"body"
+    outcome, fine = publisher.publish([make_claim(b"", {"a b": "c"}), make_claim()])
+    assert code_of(outcome) == "INVALID_HEADER"
+    assert isinstance(fine, Acked)
+
+
+def test_another_implementation_verifies_the_signatures_while_secrets_change(
+    http_server: HttpServer, make_publisher: MakePublisher, tmp_path: Path
+) -> None:
+    files = [tmp_path / "old", tmp_path / "new"]
+    for file, secret in zip(files, SECRETS, strict=False):
+        file.write_text(secret + "\n")
+    publisher = make_publisher(signing={"secrets": [{"file": str(f)} for f in files]})
+    claim = make_claim(b'{"total": "12 \xe2\x82\xac"}')
+    publisher.publish([claim])
+    files[0].with_name("next").write_text(SECRETS[2])
+    files[0].with_name("next").rename(files[0])
+    publisher.publish([make_claim(b"{}")])
+    first, second = http_server.got
+    assert first.header("webhook-id") == claim.event_id
+    for secret in SECRETS[:2]:
+        Webhook(secret).verify(first.body, dict(first.headers))
+    for secret in SECRETS[1:]:
+        Webhook(secret).verify(second.body, dict(second.headers))
+    with pytest.raises(WebhookVerificationError):
+        Webhook(SECRETS[0]).verify(second.body, dict(second.headers))
+
+
+@pytest.mark.parametrize("mode", ["Binary", "Structured"])
+def test_another_implementation_reads_the_cloud_event(
+    http_server: HttpServer, make_publisher: MakePublisher, mode: str
+) -> None:
+    publisher = make_publisher(format="CloudEvents", cloudEventsMode=mode, source="/shop")
+    claim = make_claim(b'{"total": 12}', content_type="application/json", tenant_id='ä "b" 5%')
+    assert isinstance(publisher.publish([claim])[0], Acked)
+    (got,) = http_server.got
+    event = from_http(dict(got.headers), got.body)
+    assert (event["id"], event["source"]) == (claim.event_id, "/shop")
+    assert event["type"] == "order.created"
+    assert event.data == {"total": 12}
+    if mode == "Binary":
+        assert got.header("ce-tenantid") == "%C3%A4%20%22b%22%205%25"
+    else:
+        assert event["tenantid"] == 'ä "b" 5%'
+
+
+def test_logins_are_sent_and_read_again(
+    http_server: HttpServer, make_publisher: MakePublisher, tmp_path: Path
+) -> None:
+    for name in ("token", "user", "password"):
+        (tmp_path / name).write_text(name)
+    refs = {name: {"file": str(tmp_path / name)} for name in ("token", "user", "password")}
+    bearer = make_publisher(auth={"token": refs["token"]})
+    bearer.publish([make_claim(b"", {"authorization": "mine"})])
+    (tmp_path / "token").write_text("renewed")
+    bearer.publish([make_claim()])
+    basic = make_publisher(auth={"username": refs["user"], "password": refs["password"]})
+    basic.publish([make_claim()])
+    assert [[v for n, v in got.headers if n == "authorization"] for got in http_server.got] == [
+        ["Bearer token"],
+        ["Bearer renewed"],
+        ["Basic " + base64.b64encode(b"user:password").decode()],
+    ]
+
+
+def test_a_webhook_call_is_what_its_payload_describes(
+    http_server: HttpServer, make_publisher: MakePublisher
+) -> None:
+    publisher = make_publisher(
+        request="Payload", allowedHosts=["127.0.0.1"], allowedNetworks=["127.0.0.0/8"]
+    )
+    call = {
+        "url": f"{http_server.url}/webhooks/order-updated",
+        "method": "PUT",
+        "headers": {"Authorization": "Bearer t"},
+        "body": {"order_id": "order-123", "status": "SHIPPED"},
+        "idempotency_key": "run-456-webhook-order-123",
+    }
+    (outcome,) = publisher.publish([make_claim(json.dumps(call).encode())])
+    assert isinstance(outcome, Acked)
+    (got,) = http_server.got
+    assert (got.method, got.path) == ("PUT", "/webhooks/order-updated")
+    assert json.loads(got.body) == call["body"]
+    assert got.header("authorization") == "Bearer t"
+    assert got.header("content-type") == "application/json"
+    assert got.header("x-idempotency-key") == "run-456-webhook-order-123"
+    bad = [
+        (b"no json", "INVALID_PAYLOAD"),
+        (b"[]", "INVALID_PAYLOAD"),
+        (b"{}", "INVALID_PAYLOAD"),
+        (json.dumps({**call, "method": "DELETE"}).encode(), "INVALID_PAYLOAD"),
+        (json.dumps({**call, "headers": {"a\r\n": "b"}}).encode(), "INVALID_HEADER"),
+        (json.dumps({**call, "headers": {"a": "\ud800"}}).encode(), "INVALID_HEADER"),
+        (json.dumps({**call, "url": "ftp://127.0.0.1/"}).encode(), "INVALID_URL"),
+        (json.dumps({**call, "url": "http://user:pw@127.0.0.1/"}).encode(), "INVALID_URL"),
+        (json.dumps({**call, "url": "http://localhost:1/"}).encode(), "BLOCKED"),
+        (json.dumps({**call, "url": "http://169.254.169.254/"}).encode(), "BLOCKED"),
+        (json.dumps({**call, "url": "http://10.0.0.1/"}).encode(), "BLOCKED"),
+        (json.dumps({**call, "url": "http://[::1]/"}).encode(), "BLOCKED"),
+    ]
+    outcomes = publisher.publish([make_claim(payload) for payload, _ in bad])
+    assert [code_of(o) for o in outcomes] == [code for _, code in bad]
+    assert len(http_server.got) == 1
+
+
+def test_what_may_have_arrived_is_asked_about_only_before_a_second_attempt(
+    http_server: HttpServer, make_publisher: MakePublisher
+) -> None:
+    asked: list[str] = []
+    status = 404
+
+    def answer(got: Got) -> Reply:
+        if got.method != "GET":
+            return Reply()
+        asked.append(got.path)
+        return Reply(status, b"seen")
+
+    http_server.answer = answer
+    publisher = make_publisher(check={"url": http_server.url + "/seen/{idempotency_key}"})
+    claim = make_claim(idempotency_key="a/b")
+    assert isinstance(publisher.publish([claim])[0], Acked)
+    assert (asked, len(http_server.got)) == ([], 1)
+    again = claim._replace(attempts=2)
+    assert isinstance(publisher.publish([again])[0], Acked)
+    assert (asked, len(http_server.got)) == (["/seen/a%2Fb"], 2)
+    status = 200
+    (outcome,) = publisher.publish([again])
+    assert isinstance(outcome, Acked)
+    assert outcome.result == "already there, said the check: 200 seen"
+    status = 500
+    (outcome,) = publisher.publish([again])
+    assert isinstance(outcome, Refused)
+    assert (outcome.error.kind, outcome.error.code) == (ErrorClass.TRANSIENT, "CHECK_500")
+    assert len(http_server.got) == 2
+
+
+def test_tls_is_verified_by_name_and_may_be_mutual(
+    make_publisher: MakePublisher, tmp_path: Path
+) -> None:
+    ours, others = Authority(tmp_path / "ours", "ours"), Authority(tmp_path / "others", "others")
+    issued, client = ours.issue("server", "localhost"), ours.issue("client")
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(issued.cert, issued.key)
+    context.load_verify_locations(ours.cert)
+    context.verify_mode = ssl.CERT_REQUIRED
+    mutual = {"certFile": str(client.cert), "keyFile": str(client.key)}
+    with HttpServer(context) as server:
+        right, wrong = (f"https://{host}:{server.port}/" for host in ("localhost", "127.0.0.1"))
+        good = make_publisher(right, tls={"caFile": str(ours.cert), **mutual})
+        for _ in range(2):
+            assert isinstance(good.publish([make_claim(), make_claim()])[0], Acked)
+        for url, tls in (
+            (wrong, {"caFile": str(ours.cert), **mutual}),
+            (right, {"caFile": str(others.cert), **mutual}),
+            (right, {"caFile": str(ours.cert)}),
+        ):
+            (outcome,) = make_publisher(url, tls=tls).publish([make_claim()])
+            assert isinstance(outcome, Refused)
+            assert outcome.error.kind is ErrorClass.OUTAGE
+        assert len(server.got) == 4
