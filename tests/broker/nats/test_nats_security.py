@@ -180,6 +180,27 @@ def test_an_account_without_jetstream_is_an_outage_and_fails_the_check(
         assert [r.level for r in publisher.check(SAMPLES)] == ["ok", "fail"]
 
 
+def test_an_account_without_room_is_an_outage(
+    tmp_path: Path, make_publisher: MakePublisher
+) -> None:
+    limits = {"max_file": 50_000, "max_mem": 0, "max_streams": 5, "max_consumers": 5}
+    account = {"jetstream": limits, "users": [{"user": "relay", "password": "r"}]}
+    login: dict[str, Any] = {
+        "username": text(tmp_path, "user", "relay"),
+        "password": text(tmp_path, "password", "r"),
+    }
+    with server(tmp_path, accounts={"A": account}) as running:
+        Admin(running, login).make("order.>")
+        alone = make_publisher(servers=(running.url,), timeout=5, atomic="Never", **login)
+        outcomes = alone.publish([make_claim(b"x" * 20_000) for _ in range(4)])
+        assert [isinstance(o, Acked) for o in outcomes] == [True, True, False, False]
+        assert refused_as(outcomes[3]) == (ErrorClass.OUTAGE, "NATS_10002")
+        # Of an atomic batch too. (NATS 2.15 does not answer to one that itself crosses the limit.)
+        together = make_publisher(servers=(running.url,), timeout=1, **login)
+        outcomes = together.publish([make_claim(b"x" * 20_000) for _ in range(2)])
+        assert refused_as(outcomes[0])[0] is ErrorClass.OUTAGE
+
+
 @pytest.fixture(scope="module")
 def certificates(server_folder: Path) -> Path:
     folder = server_folder / "nats-tls"
