@@ -167,6 +167,7 @@ def test_an_acknowledgement_waits_for_replicas_and_a_missing_one_stores_nothing(
 ) -> None:
     wait = RedisWait(replicas=1, timeout=timedelta(milliseconds=300))
     publisher = make_publisher(stream, wait=wait)
+    wait_until(lambda: replicas(redis) == 0, 10, "another test's replica has left")
     assert refusal(publish_one(publisher)) == ("NOREPLICAS", ErrorClass.OUTAGE)
     with pytest.raises(PublisherError, match="0 of 1"):
         publisher.probe()

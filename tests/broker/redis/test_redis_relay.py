@@ -56,8 +56,8 @@ def test_em_18_three_relays_and_a_kill_lose_nothing_and_keep_order(
     found = entries(redis, stream)
     numbers = [entry.number for entry in found]
     assert set(numbers) == set(range(1, EVENTS + 1))
-    # A worker has at most two batches between its broker and its database.
-    assert len(numbers) - EVENTS <= 2 * BATCH
+    print(f"{len(numbers) - EVENTS} duplicates")
+    assert len(numbers) - EVENTS <= BATCH  # what the killed one had sent, and not yet recorded
     for key in range(KEYS):
         first_seen = list(dict.fromkeys(n for n in numbers if n % KEYS == key))
         assert first_seen == sorted(first_seen), key

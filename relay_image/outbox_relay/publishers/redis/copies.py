@@ -31,7 +31,7 @@ class Copies:
         if isinstance(reply, ReplyError):
             return _short(f"Redis has it, and cannot wait for its copies: {reply.text}")
         local, replicas = self._needed
-        found = reply if isinstance(reply, list) else [local, reply]
+        found: list[int] = reply if isinstance(reply, list) else [local, int(str(reply))]
         if found[0] >= local and found[1] >= replicas:
             return None
         where = "have it on their disks" if local else "have it"

@@ -180,6 +180,10 @@ class RedisPublisher:
             return Refused(why)
         except OutboxError as error:
             return Refused(Error.of(ErrorClass.OUTAGE, "NO_CLIENT", str(error)))
+        return self._lend(wire)
+
+    def _lend(self, wire: Wire) -> Wire | Unsent:
+        """One that was just made; unless somebody closed us meanwhile."""
         with self._changed:
             if self._closed:
                 wire.close()

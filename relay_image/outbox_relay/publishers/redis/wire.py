@@ -169,11 +169,11 @@ class Wire:
         raise why
 
     def _introduce(self, login: Sequence[str], until: float) -> None:
-        greetings = [("CLIENT", "SETNAME", CLIENT_NAME)]
+        greetings: list[tuple[str, ...]] = [("CLIENT", "SETNAME", CLIENT_NAME)]
         if self.address.database:
             greetings.insert(0, ("SELECT", str(self.address.database)))
         if login:
-            greetings.insert(0, ("AUTH", *login))  # type: ignore[arg-type]
+            greetings.insert(0, ("AUTH", *login))
         self.send(b"".join(pack(*words) for words in greetings), until)
         for words in greetings:
             reply = self.read(until)
