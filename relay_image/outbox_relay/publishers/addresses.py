@@ -1,0 +1,108 @@
+"""
+Which IP addresses are public, and what the others are: the table behind `egress`.
+
+Pure. `ipaddress.is_global` is not enough: it takes for global what stands for another address
+(6to4, NAT64 of an inner one) and the public addresses at which clouds serve their inner
+services. IPv6 is judged the other way round: only global unicast is public, and of that not all.
+"""
+
+from collections.abc import Iterable
+from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_network
+from typing import Final
+
+IpAddress = IPv4Address | IPv6Address
+IpNetwork = IPv4Network | IPv6Network
+
+
+def _table(rows: Iterable[tuple[str, str]]) -> tuple[tuple[IpNetwork, str], ...]:
+    return tuple((ip_network(network), what) for network, what in rows)
+
+
+NEVER: Final = _table(
+    [
+        ("169.254.0.0/16", "link-local, where clouds serve metadata and credentials"),
+        ("168.63.129.16/32", "a metadata service (Azure)"),
+        ("100.100.100.200/32", "a metadata service (Alibaba Cloud)"),
+        ("192.0.0.192/32", "a metadata service (Oracle Cloud)"),
+        ("0.0.0.0/8", "unspecified: this very host"),
+        ("224.0.0.0/4", "multicast"),
+        ("240.0.0.0/4", "reserved or broadcast"),
+        ("fd00:ec2::/32", "a metadata service (AWS)"),
+        ("fd20:ce::254/128", "a metadata service (Google Cloud)"),
+        ("fe80::/10", "link-local"),
+        ("ff00::/8", "multicast"),
+        ("::/128", "unspecified: this very host"),
+        ("::ffff:0:0/96", "an IPv4 address in IPv6's clothes (mapped)"),
+    ]
+)
+"""Not even where an allowed network contains them: a wide one, such as 0.0.0.0/0, is not meant
+to open the credentials of the machine."""
+
+INNER: Final = _table(
+    [
+        ("10.0.0.0/8", "private"),
+        ("172.16.0.0/12", "private"),
+        ("192.168.0.0/16", "private"),
+        ("100.64.0.0/10", "shared by carriers and clouds (CGNAT)"),
+        ("127.0.0.0/8", "loopback"),
+        ("192.0.0.0/24", "kept for protocols"),
+        ("192.0.2.0/24", "for documentation"),
+        ("192.88.99.0/24", "a 6to4 relay"),
+        ("198.18.0.0/15", "for benchmarks"),
+        ("198.51.100.0/24", "for documentation"),
+        ("203.0.113.0/24", "for documentation"),
+        ("::1/128", "loopback"),
+        ("::/96", "an IPv4 address in IPv6's clothes (compatible)"),
+        ("64:ff9b:1::/48", "NAT64 of a private network"),
+        ("100::/64", "for discarding"),
+        ("2001::/32", "Teredo, which stands for another address"),
+        ("2001::/23", "kept for protocols"),
+        ("2001:db8::/32", "for documentation"),
+        ("2002::/16", "6to4, which stands for another address"),
+        ("3fff::/20", "for documentation"),
+        ("fc00::/7", "private (unique local)"),
+        ("fec0::/10", "private (site-local)"),
+    ]
+)
+
+NAT64: Final = IPv6Network("64:ff9b::/96")
+GLOBAL_UNICAST: Final = IPv6Network("2000::/3")
+
+
+def why_never(ip: IpAddress) -> str | None:
+    """Why this address is not for events, whatever the resource allows; None if it may be."""
+    for address in (ip, *_embedded(ip)):
+        if what := _lookup(NEVER, address):
+            return what if address is ip else f"it stands for {address}: {what}"
+    return None
+
+
+def why_inner(ip: IpAddress) -> str | None:
+    """What this address is if it is not public; None if it is."""
+    if ip in NAT64:
+        # Where a cluster has IPv6 only, every IPv4 host of the world looks like this.
+        inner = IPv4Address(int(ip) & 0xFFFFFFFF)
+        what = why_inner(inner)
+        return f"it stands for {inner}: {what}" if what else None
+    if what := _lookup(INNER, ip):
+        return what
+    if ip.version == 6:
+        return None if ip in GLOBAL_UNICAST else "reserved"
+    return None if ip.is_global else "reserved"
+
+
+def _lookup(table: Iterable[tuple[IpNetwork, str]], ip: IpAddress) -> str | None:
+    return next((what for network, what in table if ip in network), None)
+
+
+def _embedded(ip: IpAddress) -> tuple[IPv4Address, ...]:
+    """The IPv4 addresses that a gateway may make of it."""
+    if ip.version == 4:
+        return ()
+    if ip.sixtofour is not None:
+        return (ip.sixtofour,)
+    if ip.teredo is not None:
+        return ip.teredo
+    if ip in NAT64 or 1 < int(ip) < 1 << 32:
+        return (IPv4Address(int(ip) & 0xFFFFFFFF),)
+    return ()
