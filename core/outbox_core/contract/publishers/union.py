@@ -12,6 +12,7 @@ from pydantic import model_validator
 
 from outbox_core.contract.publishers.common import PublisherKind
 from outbox_core.contract.publishers.kafka import KafkaSettings
+from outbox_core.contract.publishers.smtp import SmtpSettings
 from outbox_core.contract.values import Settings
 
 
@@ -51,3 +52,5 @@ class PublisherUnion(Settings):
 class PublisherSettings(PublisherUnion):
     kafka: KafkaSettings | None = None
     """Apache Kafka, or a broker that speaks its protocol."""
+    smtp: SmtpSettings | None = None
+    """E-mail, by a mail server that speaks SMTP."""

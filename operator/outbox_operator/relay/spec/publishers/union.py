@@ -9,12 +9,16 @@ from outbox_core.contract.settings import no_order
 from outbox_operator.relay.spec.publishers.common import RULES as COMMON_RULES
 from outbox_operator.relay.spec.publishers.kafka import RULES as KAFKA_RULES
 from outbox_operator.relay.spec.publishers.kafka import Kafka
+from outbox_operator.relay.spec.publishers.smtp import RULES as SMTP_RULES
+from outbox_operator.relay.spec.publishers.smtp import Smtp
 from outbox_operator.shared.rules import Rule, Rules, length
 
 
 class Publisher(PublisherUnion):
     kafka: Kafka | None = None
     """Apache Kafka, or a broker that speaks its protocol."""
+    smtp: Smtp | None = None
+    """E-mail, by a mail server that speaks SMTP."""
 
 
 HOLDS_ORDER: Mapping[str, str] = {}
@@ -31,6 +35,7 @@ RULES: Rules = {
     ),
     **COMMON_RULES,
     **KAFKA_RULES,
+    **SMTP_RULES,
 }
 
 
