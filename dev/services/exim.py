@@ -112,15 +112,21 @@ class Exim(Server):
 
     def pause(self) -> None:
         """Neither it nor any connection that it has answers."""
-        for pid in self._family():
-            os.kill(pid, signal.SIGSTOP)
+        os.kill(self.pid, signal.SIGSTOP)  # first, so that there are no new ones
         wait_until(lambda: are_stopped(self.pid), 10, "exim is stopped")
+        for pid in _descendants(self.pid):
+            with suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGSTOP)
 
     def resume(self) -> None:
         if self.running:
             for pid in self._family():
                 with suppress(ProcessLookupError):
                     os.kill(pid, signal.SIGCONT)
+
+    def run_queue(self) -> None:
+        """Deliver now what waits: what a crash left, or a first try could not."""
+        self._run(self._program, "-C", self.folder / "exim.conf", "-qff")
 
     def _family(self) -> list[int]:
         return [self.pid, *_descendants(self.pid)]
