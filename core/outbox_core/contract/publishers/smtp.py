@@ -56,8 +56,9 @@ class SmtpBase(PublisherKind):
     connections: Annotated[int, Field(ge=1, le=50)] = 4
     """How many connections a relay keeps at most. Many servers allow few from one client."""
     delivery_timeout: Annotated[Duration, Field(ge=timedelta(seconds=1))] = timedelta(seconds=30)
-    """How long a batch may take. What was not started by then costs nothing; a message that was
-    sent and not answered is in doubt. Must be shorter than the lease."""
+    """How long a batch may take. In its second half no message is begun, so that each has that
+    long to be answered; what was not begun costs nothing. A message that was sent and is not
+    answered by then is in doubt. Must be shorter than the lease."""
 
 
 class SmtpSettings(SmtpBase):

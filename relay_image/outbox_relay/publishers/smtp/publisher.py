@@ -37,14 +37,18 @@ IDLE_UNASKED_SECONDS = 1.0
 GRACE_SECONDS = 1.0
 """After the deadline, for threads whose connection was cut to say what they know."""
 CLOSED = Unsent("the publisher is closed")
-NOT_STARTED = Unsent("not started before the deadline")
+NOT_STARTED = Unsent("not started: too little time was left before the deadline")
 
 
 class Call:
     """The events of one call, and who is at work on them. Shared by its threads."""
 
-    def __init__(self, batch: Sequence[Claim], until: float) -> None:
-        self.until = until
+    def __init__(self, batch: Sequence[Claim], seconds: float) -> None:
+        now = time.monotonic()
+        self.until = now + seconds
+        # What is in flight at the deadline is in doubt, and perhaps sent twice. So nothing starts
+        # so late that a slow server could not answer in time.
+        self._start_by = now + seconds / 2
         self.over = False
         self._batch = batch
         self._lock = threading.Lock()
@@ -57,7 +61,7 @@ class Call:
     def take(self) -> tuple[int, Claim] | None:
         """The next event; None if there is none, or no time."""
         with self._lock:
-            if self.over or not self._pending or time.monotonic() >= self.until:
+            if self.over or not self._pending or time.monotonic() >= self._start_by:
                 return None
             index = self._pending.pop()
             self._at_work[index] = None
@@ -167,7 +171,7 @@ class SmtpPublisher:
         if not batch:
             return []
         waited = self._timeout if patience is None else min(self._timeout, patience)
-        call = Call(batch, time.monotonic() + waited)
+        call = Call(batch, waited)
         with self._changed:
             if self._closed:
                 return [CLOSED] * len(batch)
