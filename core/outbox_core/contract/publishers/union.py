@@ -15,6 +15,7 @@ from outbox_core.contract.publishers.http import HttpSettings
 from outbox_core.contract.publishers.kafka import KafkaSettings
 from outbox_core.contract.publishers.nats import NatsSettings
 from outbox_core.contract.publishers.redis import RedisSettings
+from outbox_core.contract.publishers.smtp import SmtpSettings
 from outbox_core.contract.values import Settings
 
 
@@ -60,3 +61,5 @@ class PublisherSettings(PublisherUnion):
     """NATS JetStream."""
     redis: RedisSettings | None = None
     """Redis Streams."""
+    smtp: SmtpSettings | None = None
+    """E-mail, by a mail server that speaks SMTP."""

@@ -15,6 +15,8 @@ from outbox_operator.relay.spec.publishers.nats import RULES as NATS_RULES
 from outbox_operator.relay.spec.publishers.nats import Nats
 from outbox_operator.relay.spec.publishers.redis import RULES as REDIS_RULES
 from outbox_operator.relay.spec.publishers.redis import Redis
+from outbox_operator.relay.spec.publishers.smtp import RULES as SMTP_RULES
+from outbox_operator.relay.spec.publishers.smtp import Smtp
 from outbox_operator.shared.rules import Rule, Rules, length
 
 
@@ -27,6 +29,8 @@ class Publisher(PublisherUnion):
     """NATS JetStream."""
     redis: Redis | None = None
     """Redis Streams."""
+    smtp: Smtp | None = None
+    """E-mail, by a mail server that speaks SMTP."""
 
 
 HOLDS_ORDER: Mapping[str, str] = {}
@@ -46,6 +50,7 @@ RULES: Rules = {
     **NATS_RULES,
     **REDIS_RULES,
     **HTTP_RULES,
+    **SMTP_RULES,
 }
 
 

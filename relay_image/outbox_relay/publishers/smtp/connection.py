@@ -1,0 +1,302 @@
+"""
+One connection to the mail server: made, logged in, and used for one message after the other.
+
+smtplib speaks the protocol; what it does not know is here: a time limit for everything together,
+several commands in one write (PIPELINING), and where exactly a message was when a connection was
+lost.
+"""
+
+import re
+import smtplib
+import socket
+import ssl
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from typing import Any, Final
+
+from outbox_core.contract.publishers.smtp import SmtpSettings
+from outbox_core.errors import BrokerRefused, OutboxError, PublisherError, SettingsError
+from outbox_core.model.attempt import Acked, Refused
+from outbox_relay.publishers.messages import refused
+from outbox_relay.publishers.smtp.errors import GOING_AWAY, LETS_NOBODY_IN, Stage, refusal
+from outbox_relay.publishers.smtp.messages import Letter
+
+PIPELINED: Final = 100
+"""Commands in one write: their answers must fit into what the network holds."""
+LONGEST_RESULT: Final = 500
+LEAST_SECONDS: Final = 0.01
+_CONTROL: Final = re.compile(r"[\x00-\x1f\x7f]+")
+
+Reply = tuple[int, str]
+
+
+class Lost(Exception):
+    """The connection is gone, and with it the answer."""
+
+
+class Client(smtplib.SMTP):
+    """smtplib, of which the socket can be cut by another thread at any moment: also during a TLS
+    handshake, when nobody but the handshake itself knows the socket."""
+
+    def __init__(self, settings: SmtpSettings, context: ssl.SSLContext, timeout: float) -> None:
+        # smtplib would ask the network for its own name, without a time limit.
+        super().__init__(local_hostname=settings.helo_name or socket.gethostname(), timeout=timeout)
+        self._implicit = context if settings.start_tls == "Implicit" else None
+        self._cuttable: socket.socket | None = None
+        self._is_cut = False
+
+    def _get_socket(self, host: str, port: int, timeout: float) -> Any:
+        plain = socket.create_connection((host, port), timeout)
+        self._cuttable = plain.dup()
+        if self._is_cut:
+            self.cut()
+        plain.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        if self._implicit is None:
+            return plain
+        return self._implicit.wrap_socket(plain, server_hostname=host)
+
+    def cut(self) -> None:
+        """From any thread: whoever reads or writes fails at once."""
+        self._is_cut = True
+        if self._cuttable is not None:
+            with suppress(OSError):
+                self._cuttable.shutdown(socket.SHUT_RDWR)
+
+    def close(self) -> None:
+        super().close()
+        if self._cuttable is not None:
+            self._cuttable.close()
+
+
+class Connection:
+    def __init__(
+        self, settings: SmtpSettings, until: float, opened: Callable[["Connection"], None]
+    ) -> None:
+        """`opened` is told of it before it waits for anything, so that it can be cut. Raises
+        PublisherError with the reason, BrokerRefused if we are not let in."""
+        self._settings = settings
+        self._where = f"the mail server {settings.host}:{settings.port}"
+        self.awaits_answer = False
+        """The whole message was sent, and perhaps it has been taken."""
+        self.broken = False
+        self.used = 0
+        self.idle_since = 0.0
+        credentials = read_credentials(settings)
+        context = make_context(settings)
+        self._client = Client(settings, context, _left(until))
+        opened(self)
+        try:
+            with self._explained():
+                self._enter(context, credentials)
+        except BaseException:
+            self._client.close()
+            raise
+
+    def _enter(self, context: ssl.SSLContext, credentials: tuple[str, str] | None) -> None:
+        # The name for the certificate; smtplib takes it from the constructor or from here.
+        self._client._host = self._settings.host  # type: ignore[attr-defined]
+        code, told = self._client.connect(self._settings.host, self._settings.port)
+        if code != 220:
+            raise PublisherError(f"{self._where} refuses connections: {code} {_text(told)}")
+        self._client.ehlo_or_helo_if_needed()
+        if self._settings.start_tls == "Required":
+            if not self._client.has_extn("starttls"):
+                raise PublisherError(
+                    f"{self._where} offers no STARTTLS, and startTls is Required: nothing is sent "
+                    "unencrypted"
+                )
+            code, told = self._client.starttls(context=context)
+            if code != 220:
+                raise PublisherError(f"{self._where}: STARTTLS: {code} {_text(told)}")
+            self._client.ehlo_or_helo_if_needed()
+        if credentials is not None:
+            self._log_in(*credentials)
+
+    def _log_in(self, username: str, password: str) -> None:
+        try:
+            self._client.login(username, password)
+        except smtplib.SMTPAuthenticationError as error:
+            kind = BrokerRefused if error.smtp_code in LETS_NOBODY_IN else PublisherError
+            # What the server says may repeat what it was told.
+            said = _text(error.smtp_error).replace(password, "***")
+            raise kind(
+                f"{self._where} refuses the login of {username}: {error.smtp_code} {said}"
+            ) from None
+        except smtplib.SMTPNotSupportedError:
+            raise BrokerRefused(f"{self._where} offers no login, and there is a password") from None
+        except UnicodeError:  # its text has the password
+            raise BrokerRefused("the user name or the password is not ASCII") from None
+
+    @contextmanager
+    def _explained(self) -> Iterator[None]:
+        """Errors of connecting as ours."""
+        try:
+            yield
+        except ssl.SSLCertVerificationError as error:
+            raise PublisherError(
+                f"{self._where}: its certificate is not trusted: {error.verify_message}"
+            ) from None
+        except (OSError, smtplib.SMTPException) as error:
+            raise PublisherError(f"{self._where} does not answer: {_reason(error)}") from None
+
+    @property
+    def features(self) -> dict[str, str]:
+        return self._client.esmtp_features
+
+    @property
+    def tls_version(self) -> str | None:
+        sock = self._client.sock
+        return sock.version() if isinstance(sock, ssl.SSLSocket) else None
+
+    def cut(self) -> None:
+        self._client.cut()
+
+    def is_alive(self, until: float) -> bool:
+        """Asks."""
+        try:
+            self._limit(until)
+            return self._client.noop()[0] == 250
+        except (OSError, smtplib.SMTPException):
+            return False
+
+    def close(self, politely: bool = False) -> None:
+        if politely:
+            with suppress(OSError, smtplib.SMTPException):
+                self._limit(time.monotonic() + 1)
+                self._client.quit()
+        self._client.close()
+
+    def deliver(self, letter: Letter, until: float) -> Acked | Refused:
+        """One attempt. Raises Lost, and then `awaits_answer` says how far it was."""
+        limit = int(size) if (size := self.features.get("size", "")).isdigit() else 0
+        if 0 < limit < len(letter.content):
+            return refused(
+                "MESSAGE_TOO_LARGE",
+                f"the message has {len(letter.content)} bytes, and the server takes {limit}",
+            )
+        self.awaits_answer = False
+        try:
+            self._limit(until)
+            outcome = self._deliver(letter)
+        except (OSError, smtplib.SMTPException) as error:
+            self.broken = True
+            raise Lost(_reason(error)) from None
+        self.awaits_answer = False
+        self.used += 1
+        return outcome
+
+    def try_sender(self, sender: str, until: float) -> Reply:
+        """What the server says to it, without sending anything."""
+        self._limit(until)
+        (reply,) = self._ask([f"MAIL FROM:<{sender}>"])
+        self._reset()
+        return reply
+
+    def _deliver(self, letter: Letter) -> Acked | Refused:
+        size = f" SIZE={len(letter.content)}" if "size" in self.features else ""
+        commands = [f"RCPT TO:<{address}>" for address in letter.recipients]
+        mail, *answers = self._ask([f"MAIL FROM:<{letter.sender}>{size}", *commands])
+        if not _is_good(mail):
+            return self._refused(Stage.MAIL, mail, letter.sender_from_event)
+        bad = [(a, r) for a, r in zip(letter.recipients, answers, strict=True) if not _is_good(r)]
+        # A copy for some now would be a second one for them when the others' time has come.
+        later = [reply for _, reply in bad if reply[0] < 500]
+        if later:
+            return self._refused(Stage.RCPT, later[0])
+        if len(bad) == len(answers):
+            return self._refused(Stage.RCPT, bad[0][1])
+        (go,) = self._ask(["DATA"])
+        if go[0] != 354:
+            return self._refused(Stage.DATA, go)
+        self._client.send(letter.data)
+        self.awaits_answer = True  # not before: the dot is at the end of what was written
+        reply = self._reply()
+        if not _is_good(reply):
+            return self._refused(Stage.DATA, reply)
+        without = "".join(f"; refused: {a} ({code} {text})" for a, (code, text) in bad)
+        return Acked(f"{reply[0]} {reply[1]}{without}"[:LONGEST_RESULT])
+
+    def _refused(self, stage: Stage, reply: Reply, of_event: bool = True) -> Refused:
+        if reply[0] in GOING_AWAY:
+            self.broken = True
+        else:
+            self._reset()
+        return refusal(stage, *reply, of_event)
+
+    def _reset(self) -> None:
+        """The next message begins anew."""
+        try:
+            if self._client.rset()[0] != 250:
+                self.broken = True
+        except (OSError, smtplib.SMTPException):
+            self.broken = True  # the refusal is known all the same
+
+    def _ask(self, commands: Sequence[str]) -> list[Reply]:
+        """An answer to each. Where the first is refused the others mean nothing."""
+        if "pipelining" in self.features:
+            replies: list[Reply] = []
+            for start in range(0, len(commands), PIPELINED):
+                part = commands[start : start + PIPELINED]
+                self._client.send("".join(f"{command}\r\n" for command in part))
+                replies += [self._reply() for _ in part]
+            return replies
+        replies = []
+        for command in commands:
+            self._client.send(f"{command}\r\n")
+            replies.append(self._reply())
+            if not _is_good(replies[0]) and command != "DATA":
+                return replies + [replies[0]] * (len(commands) - len(replies))
+        return replies
+
+    def _reply(self) -> Reply:
+        code, told = self._client.getreply()
+        if code in GOING_AWAY:
+            self.broken = True
+        return code, _text(told)
+
+    def _limit(self, until: float) -> None:
+        """For each wait. That they are no longer together is the publisher's business: `cut`."""
+        if self._client.sock is None:
+            raise smtplib.SMTPServerDisconnected("the connection is closed")
+        self._client.sock.settimeout(_left(until))
+
+
+def read_credentials(settings: SmtpSettings) -> tuple[str, str] | None:
+    if settings.username is None or settings.password is None:
+        return None
+    return settings.username.read("smtp.username"), settings.password.read("smtp.password")
+
+
+def make_context(settings: SmtpSettings) -> ssl.SSLContext:
+    """SettingsError, if a file is missing or is not what it should be."""
+    tls = settings.tls
+    try:
+        context = ssl.create_default_context(cafile=tls.ca_file if tls else None)
+        if tls is not None and tls.cert_file is not None:
+            password = tls.key_password.read("smtp.tls.keyPassword") if tls.key_password else None
+            context.load_cert_chain(tls.cert_file, tls.key_file, password)
+    except OutboxError:
+        raise
+    except (OSError, ValueError) as error:  # ssl's are OSErrors
+        raise SettingsError(f"smtp.tls: {error}") from None
+    return context
+
+
+def _is_good(reply: Reply) -> bool:
+    return 200 <= reply[0] < 300
+
+
+def _text(told: bytes | str) -> str:
+    text = told.decode("utf-8", "replace") if isinstance(told, bytes) else told
+    return _CONTROL.sub(" ", text).strip()
+
+
+def _reason(error: Exception) -> str:
+    if isinstance(error, smtplib.SMTPResponseException):
+        return f"{error.smtp_code} {_text(error.smtp_error)}"
+    return _text(str(error)) or type(error).__name__
+
+
+def _left(until: float) -> float:
+    return max(LEAST_SECONDS, until - time.monotonic())

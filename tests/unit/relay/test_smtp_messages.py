@@ -1,0 +1,254 @@
+"""What an event must say to become a message, and the message that it becomes."""
+
+import email
+import json
+from base64 import b64encode
+from email.message import EmailMessage
+from email.policy import default
+from typing import Any, cast
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from pydantic import ValidationError
+
+from conformance.publisher_contract import make_claim
+from outbox_core.contract.publishers.smtp import SmtpSettings
+from outbox_core.model.attempt import ErrorClass, Refused
+from outbox_core.model.event import Claim
+from outbox_relay.publishers.smtp.messages import Letter, Letters
+
+NEEDED: dict[str, Any] = {
+    "host": "mail",
+    "sender": "shop@example.com",
+    "allowed_recipient_domains": ("example.com", "*.example.org"),
+}
+GOOD: dict[str, Any] = {"to": "a@example.com", "subject": "Hi", "body_text": "Hello"}
+
+
+def claim_of(**fields: Any) -> Claim:
+    payload = {name: value for name, value in {**GOOD, **fields}.items() if value is not None}
+    return make_claim(json.dumps(payload).encode())
+
+
+def written(claim: Claim, **settings: Any) -> Letter:
+    found = Letters(SmtpSettings(**NEEDED | settings))(claim)
+    assert isinstance(found, Letter), found
+    return found
+
+
+def read(letter: Letter) -> EmailMessage:
+    return cast(EmailMessage, email.message_from_bytes(letter.content, policy=default))
+
+
+def code(claim: Claim, **settings: Any) -> str:
+    found = Letters(SmtpSettings(**NEEDED | settings))(claim)
+    assert isinstance(found, Refused), found
+    assert found.error.kind is ErrorClass.EVENT
+    return found.error.code
+
+
+def test_the_canonical_event_is_a_message() -> None:
+    payload = {
+        "to": ["customer@example.com"],
+        "subject": "Order Confirmation",
+        "body_html": "<p>Your order has been confirmed.</p>",
+        "idempotency_key": "run-456-email-order-123",
+    }
+    claim = make_claim(json.dumps(payload).encode())
+    letter = written(claim)
+    message = read(letter)
+    assert letter.sender == "shop@example.com"
+    assert letter.recipients == ["customer@example.com"]
+    assert message["Subject"] == "Order Confirmation"
+    assert message["Message-ID"] == f"<{claim.event_id}@example.com>"
+    assert message["X-Idempotency-Key"] == "run-456-email-order-123"
+    assert message.get_content_type() == "text/html"
+    assert message.get_content().strip() == payload["body_html"]
+
+
+def test_everything_that_a_payload_may_say() -> None:
+    letter = written(
+        claim_of(
+            to=["a@example.com", "Jörg Müller <b@example.com>"],
+            cc="c@sub.example.org",
+            bcc=["d@example.com", "a@example.com"],
+            subject="Grüße",
+            body_html="<b>Hällo</b>",
+            reply_to='"Help, please" <help@elsewhere.net>',
+            headers={"X-Campaign": "täglich", "List-Unsubscribe": "<https://example.com/u>"},
+            attachments=[
+                {
+                    "filename": "rechnung ä.pdf",
+                    "content_type": "application/pdf",
+                    "content_base64": b64encode(b"%PDF\x00\xff").decode(),
+                }
+            ],
+        )
+    )
+    message = read(letter)
+    assert letter.recipients == [
+        "a@example.com",
+        "b@example.com",
+        "c@sub.example.org",
+        "d@example.com",
+    ]
+    assert b"d@example.com" not in letter.content
+    assert message["Bcc"] is None
+    assert message["To"].addresses[1].display_name == "Jörg Müller"
+    assert message["Reply-To"].addresses[0].display_name == "Help, please"
+    assert message["Subject"] == "Grüße"
+    assert message["X-Campaign"] == "täglich"
+    body, html = message.get_body(("plain",)), message.get_body(("html",))
+    assert body is not None
+    assert html is not None
+    assert body.get_content().strip() == "Hello"
+    assert html.get_content().strip() == "<b>Hällo</b>"
+    (attached,) = message.iter_attachments()
+    assert attached.get_filename() == "rechnung ä.pdf"
+    assert attached.get_content() == b"%PDF\x00\xff"
+    assert letter.content.isascii()
+
+
+def test_every_attempt_sends_the_same_bytes() -> None:
+    claim = claim_of(
+        body_html="<p>x</p>", attachments=[{"filename": "a", "content_base64": "eA=="}]
+    )
+    first, second = written(claim), written(claim._replace(attempts=2, token=7))
+    assert first.data == second.data
+
+
+def test_to_nobody_but_bcc_names_nobody() -> None:
+    letter = written(claim_of(to=None, bcc="a@example.com"))
+    assert letter.recipients == ["a@example.com"]
+    assert b"a@example.com" not in letter.content
+
+
+def test_a_line_with_a_dot_alone_does_not_end_the_message() -> None:
+    data = written(claim_of(body_text="one\n.\n..two\n")).data
+    assert b"\r\n..\r\n...two\r\n" in data
+    assert data.count(b"\r\n.\r\n") == 1
+    assert data.endswith(b"\r\n.\r\n")
+
+
+BREAKS = ["\r\n", "\n", "\r", "\x00", "\x0b", "\x0c", "\x1b", "\x7f", "\x85", "\u2028", "\u2029"]
+
+
+@pytest.mark.parametrize("breaks", BREAKS, ids=ascii)
+@pytest.mark.parametrize(
+    "place", ["subject", "to", "cc", "bcc", "from", "reply_to", "name", "value", "file", "key"]
+)
+def test_a_line_break_in_a_header_is_refused(place: str, breaks: str) -> None:
+    evil = f"a{breaks}Bcc: victim@example.com"
+    fields: dict[str, Any] = {
+        "name": {"headers": {f"X-{evil}": "x"}},
+        "value": {"headers": {"X-A": evil}},
+        "file": {"attachments": [{"filename": evil, "content_base64": ""}]},
+        "key": {"idempotency_key": evil},
+    }.get(place, {place: evil if place == "subject" else f"{evil}@example.com"})
+    assert code(claim_of(**fields), allow_sender_from_event=True) == "HEADER_INJECTION"
+
+
+@given(st.text(max_size=200), st.text(max_size=80), st.text(max_size=300))
+def test_whatever_the_texts_are_there_is_no_header_of_the_events_own(
+    subject: str, name: str, body: str
+) -> None:
+    found = Letters(SmtpSettings(**NEEDED))(
+        claim_of(subject=subject, to=f"{name} <a@example.com>", body_text=body)
+    )
+    if isinstance(found, Refused):
+        assert found.error.kind is ErrorClass.EVENT
+        return
+    assert set(read(found).keys()) == {
+        "From", "To", "Subject", "Date", "Message-ID", "X-Outbox-Event-Id", "Auto-Submitted",
+        "Content-Type", "Content-Transfer-Encoding", "MIME-Version",
+    }  # fmt: skip
+    assert found.recipients == ["a@example.com"]
+    assert found.data.count(b"\r\n.\r\n") == 1
+
+
+@pytest.mark.parametrize(
+    ("fields", "expected"),
+    [
+        ({"to": "a@elsewhere.net"}, "RECIPIENT_NOT_ALLOWED"),
+        ({"cc": "a@example.org"}, "RECIPIENT_NOT_ALLOWED"),
+        ({"bcc": "a@notexample.com"}, "RECIPIENT_NOT_ALLOWED"),
+        ({"bcc": "a@example.com.elsewhere.net"}, "RECIPIENT_NOT_ALLOWED"),
+        ({"to": [f"a{n}@example.com" for n in range(51)]}, "TOO_MANY_RECIPIENTS"),
+        ({"to": None}, "NO_RECIPIENT"),
+        ({"to": []}, "NO_RECIPIENT"),
+        ({"to": ""}, "INVALID_ADDRESS"),
+        ({"to": "a"}, "INVALID_ADDRESS"),
+        ({"to": "a@example.com,b@example.com"}, "INVALID_ADDRESS"),
+        ({"to": "a@example.com> SIZE=1"}, "INVALID_ADDRESS"),
+        ({"to": "<a@example.com> <b@example.com>"}, "INVALID_ADDRESS"),
+        ({"to": ".a@example.com"}, "INVALID_ADDRESS"),
+        ({"to": "ä@example.com"}, "INVALID_ADDRESS"),
+        ({"to": 7}, "INVALID_PAYLOAD"),
+        ({"to": [["a@example.com"]]}, "INVALID_PAYLOAD"),
+        ({"from": "boss@example.com"}, "SENDER_NOT_ALLOWED"),
+        ({"from": ["a@example.com", "b@example.com"]}, "INVALID_PAYLOAD"),
+        ({"body_text": None}, "INVALID_PAYLOAD"),
+        ({"body": "x"}, "INVALID_PAYLOAD"),
+        ({"body_html": 7}, "INVALID_PAYLOAD"),
+        ({"body_html": "\ud800"}, "INVALID_PAYLOAD"),
+        ({"subject": "x" * 2001}, "INVALID_PAYLOAD"),
+        ({"headers": {"Bcc": "x@example.com"}}, "INVALID_HEADER"),
+        ({"headers": {"content-type": "text/html"}}, "INVALID_HEADER"),
+        ({"headers": {"X Y": "z"}}, "INVALID_HEADER"),
+        ({"headers": {f"X-{n}": "z" for n in range(51)}}, "INVALID_PAYLOAD"),
+        ({"attachement": []}, "UNKNOWN_FIELD"),
+        ({"attachments": [{"filename": "x", "content_base64": "%"}]}, "INVALID_ATTACHMENT"),
+        ({"attachments": [{"filename": "x", "content": "eA=="}]}, "UNKNOWN_FIELD"),
+        ({"attachments": [{"filename": "x"}]}, "INVALID_ATTACHMENT"),
+        ({"attachments": [{"content_base64": ""}]}, "INVALID_PAYLOAD"),
+        (
+            {
+                "attachments": [
+                    {"filename": "x", "content_type": "message/rfc822", "content_base64": ""}
+                ]
+            },
+            "INVALID_ATTACHMENT",
+        ),
+    ],
+)
+def test_what_is_no_message_is_refused_with_a_code(fields: dict[str, Any], expected: str) -> None:
+    assert code(claim_of(**fields)) == expected
+
+
+@pytest.mark.parametrize("payload", [b"", b"{", b"[]", b"7", b"\xff", b"[" * 100_000])
+def test_what_is_no_object_is_refused(payload: bytes) -> None:
+    assert code(make_claim(payload)) == "INVALID_PAYLOAD"
+
+
+def test_a_message_that_is_too_large_is_refused() -> None:
+    assert code(claim_of(body_text="x" * 2000), max_message_bytes=1000) == "MESSAGE_TOO_LARGE"
+
+
+def test_an_event_may_name_its_sender_where_the_resource_allows_it() -> None:
+    letter = written(claim_of(**{"from": "Boss <boss@example.com>"}), allow_sender_from_event=True)
+    assert letter.sender == "boss@example.com"
+    assert letter.sender_from_event
+    assert read(letter)["From"] == "Boss <boss@example.com>"
+    assert written(claim_of(**{"from": "Shop <SHOP@example.com>"})).sender == "SHOP@example.com"
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"allowed_recipient_domains": ()},
+        {"sender": "nobody"},
+        {"sender": "a@b\nBcc: c"},
+        {"allowed_recipient_domains": ("a b",)},
+        {"start_tls": "None", "tls": {}},
+        {"start_tls": "None", "username": {"env": "X"}, "password": {"env": "X"}},
+        {"username": {"env": "X"}},
+    ],
+)
+def test_settings_that_cannot_be_meant_are_refused(settings: dict[str, Any]) -> None:
+    with pytest.raises(ValidationError):
+        SmtpSettings(**NEEDED | settings)
+
+
+def test_events_cannot_be_ordered() -> None:
+    assert not SmtpSettings(**NEEDED).holds_order
