@@ -8,6 +8,7 @@ Each is a context manager, keeps its port and its data from one start to the nex
 own folder and dies with the process that started it. `dev/setup` installs what they run.
 """
 
+from dev.services.elasticmq import ElasticMq
 from dev.services.kafka import Kafka, SecureListener
 from dev.services.pgbouncer import PgBouncer
 from dev.services.postgres import Postgres
@@ -15,6 +16,7 @@ from dev.services.process import Server, ServerError, scratch
 from dev.services.waiting import wait_until
 
 __all__ = [
+    "ElasticMq",
     "Kafka",
     "PgBouncer",
     "Postgres",

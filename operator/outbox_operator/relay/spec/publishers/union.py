@@ -9,15 +9,20 @@ from outbox_core.contract.settings import no_order
 from outbox_operator.relay.spec.publishers.common import RULES as COMMON_RULES
 from outbox_operator.relay.spec.publishers.kafka import RULES as KAFKA_RULES
 from outbox_operator.relay.spec.publishers.kafka import Kafka
+from outbox_operator.relay.spec.publishers.sqs import HOLDS_ORDER as SQS_HOLDS_ORDER
+from outbox_operator.relay.spec.publishers.sqs import RULES as SQS_RULES
+from outbox_operator.relay.spec.publishers.sqs import Sqs
 from outbox_operator.shared.rules import Rule, Rules, length
 
 
 class Publisher(PublisherUnion):
     kafka: Kafka | None = None
     """Apache Kafka, or a broker that speaks its protocol."""
+    sqs: Sqs | None = None
+    """Amazon SQS, or a server that speaks its protocol."""
 
 
-HOLDS_ORDER: Mapping[str, str] = {}
+HOLDS_ORDER: Mapping[str, str] = {"sqs": SQS_HOLDS_ORDER}
 """By kind, `PublisherKind.holds_order` in CEL where it depends on the settings: over
 `self.publisher.<kind>`."""
 
@@ -31,6 +36,7 @@ RULES: Rules = {
     ),
     **COMMON_RULES,
     **KAFKA_RULES,
+    **SQS_RULES,
 }
 
 
