@@ -9,6 +9,7 @@ own folder and dies with the process that started it. `dev/setup` installs what 
 """
 
 from dev.services.exim import Exim
+from dev.services.elasticmq import ElasticMq
 from dev.services.kafka import Kafka, SecureListener
 from dev.services.nats import Nats
 from dev.services.pgbouncer import PgBouncer
@@ -18,6 +19,7 @@ from dev.services.waiting import wait_until
 
 __all__ = [
     "Exim",
+    "ElasticMq",
     "Kafka",
     "Nats",
     "PgBouncer",

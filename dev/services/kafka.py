@@ -219,11 +219,13 @@ def find_java() -> str:
     raise ServerError("Java is not installed: apt-get install default-jre-headless (or: make dev)")
 
 
-def find_libs() -> Path:
-    version = re.search(r"<kafka.version>(.*)</kafka.version>", (HERE / "pom.xml").read_text())
+def find_libs(server: str = "kafka") -> Path:
+    """Of a server that runs from jars, whose shopping list is below dev/."""
+    pom = (HERE.parent / server / "pom.xml").read_text()
+    version = re.search(rf"<{server}.version>(.*)</{server}.version>", pom)
     assert version
     cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
-    libs = cache / "outbox-operator" / f"kafka-{version[1]}" / "libs"
+    libs = cache / "outbox-operator" / f"{server}-{version[1]}" / "libs"
     if not libs.is_dir():
-        raise ServerError(f"no Kafka in {libs}: run `make dev`")
+        raise ServerError(f"no {server} in {libs}: run `make dev`")
     return libs

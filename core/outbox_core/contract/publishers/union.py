@@ -16,6 +16,7 @@ from outbox_core.contract.publishers.kafka import KafkaSettings
 from outbox_core.contract.publishers.nats import NatsSettings
 from outbox_core.contract.publishers.redis import RedisSettings
 from outbox_core.contract.publishers.smtp import SmtpSettings
+from outbox_core.contract.publishers.sqs import SqsSettings
 from outbox_core.contract.values import Settings
 
 
@@ -63,3 +64,5 @@ class PublisherSettings(PublisherUnion):
     """Redis Streams."""
     smtp: SmtpSettings | None = None
     """E-mail, by a mail server that speaks SMTP."""
+    sqs: SqsSettings | None = None
+    """Amazon SQS, or a server that speaks its protocol."""

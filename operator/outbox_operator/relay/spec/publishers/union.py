@@ -17,6 +17,9 @@ from outbox_operator.relay.spec.publishers.redis import RULES as REDIS_RULES
 from outbox_operator.relay.spec.publishers.redis import Redis
 from outbox_operator.relay.spec.publishers.smtp import RULES as SMTP_RULES
 from outbox_operator.relay.spec.publishers.smtp import Smtp
+from outbox_operator.relay.spec.publishers.sqs import HOLDS_ORDER as SQS_HOLDS_ORDER
+from outbox_operator.relay.spec.publishers.sqs import RULES as SQS_RULES
+from outbox_operator.relay.spec.publishers.sqs import Sqs
 from outbox_operator.shared.rules import Rule, Rules, length
 
 
@@ -31,9 +34,11 @@ class Publisher(PublisherUnion):
     """Redis Streams."""
     smtp: Smtp | None = None
     """E-mail, by a mail server that speaks SMTP."""
+    sqs: Sqs | None = None
+    """Amazon SQS, or a server that speaks its protocol."""
 
 
-HOLDS_ORDER: Mapping[str, str] = {}
+HOLDS_ORDER: Mapping[str, str] = {"sqs": SQS_HOLDS_ORDER}
 """By kind, `PublisherKind.holds_order` in CEL where it depends on the settings: over
 `self.publisher.<kind>`."""
 
@@ -51,6 +56,7 @@ RULES: Rules = {
     **REDIS_RULES,
     **HTTP_RULES,
     **SMTP_RULES,
+    **SQS_RULES,
 }
 
 

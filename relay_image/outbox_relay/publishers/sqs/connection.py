@@ -1,0 +1,236 @@
+"""
+Requests to SQS, several at a time, each within a deadline: of AWS' JSON protocol, over connections
+that are kept.
+
+Not botocore's client, of which only the signature and the credentials are used: measured, it takes
+several times the CPU of ours, and it cannot be made to give up at a moment. Here whoever waits for
+an answer cuts the connection when it has waited long enough, also where a server sends byte by
+byte. Nothing is ever sent twice.
+"""
+
+import http.client
+import json
+import select
+import socket
+import ssl
+import threading
+import time
+from collections.abc import Sequence
+from concurrent.futures import Future, ThreadPoolExecutor, wait
+from contextlib import suppress
+from typing import Any
+from urllib.parse import urlsplit
+
+from outbox_core.contract.publishers.sqs import SqsSettings
+from outbox_relay.publishers.sqs.credentials import Signer
+from outbox_relay.publishers.sqs.errors import ASKS_FOR_PATIENCE, CallFailed, plain
+
+LARGEST_ANSWER = 1 << 20
+IDLE_SECONDS = 15.0
+"""A connection that was not used for longer may have been closed on the way, unnoticed."""
+
+Answer = dict[str, Any]
+
+
+class Wire:
+    """One connection."""
+
+    def __init__(self, connection: http.client.HTTPConnection) -> None:
+        self._connection = connection
+        self._cut = False
+        self.used = time.monotonic()
+
+    @property
+    def is_fresh(self) -> bool:
+        sock = self._connection.sock
+        if sock is None or time.monotonic() - self.used > IDLE_SECONDS:
+            return False
+        readable, _, _ = select.select([sock], [], [], 0)
+        return not readable  # there is nothing to read but its end
+
+    def post(
+        self, path: str, headers: dict[str, str], body: bytes, until: float
+    ) -> tuple[int, http.client.HTTPMessage, bytes]:
+        connection = self._connection
+        connection.timeout = max(0.001, until - time.monotonic())
+        if connection.sock is None:
+            connection.connect()
+        else:
+            connection.sock.settimeout(connection.timeout)
+        if self._cut:
+            raise TimeoutError("timed out")
+        connection.request("POST", path, body, headers)
+        response = connection.getresponse()
+        found = response.read(LARGEST_ANSWER)
+        if not response.isclosed():
+            connection.close()  # there is more, and nobody wants it
+        self.used = time.monotonic()
+        return response.status, response.headers, found
+
+    def cut(self) -> None:
+        """From another thread: whoever is in `post` comes back with an error."""
+        self._cut = True
+        sock = self._connection.sock
+        if sock is not None:
+            with suppress(OSError):
+                # Of the TCP connection: to end TLS in good order would wait for the other side.
+                socket.socket.shutdown(sock, socket.SHUT_RDWR)
+
+    def close(self) -> None:
+        self._connection.close()
+
+
+class Call:
+    """A request on its way."""
+
+    def __init__(self, target: str, request: Answer, until: float) -> None:
+        self.target = target
+        self.body = json.dumps(request, separators=(",", ":")).encode()
+        self.until = until
+        self.wire: Wire | None = None
+        self.future: Future[Answer]
+
+
+class Connections:
+    """To one endpoint."""
+
+    def __init__(self, settings: SqsSettings, endpoint: str, signer: Signer) -> None:
+        parts = urlsplit(endpoint)
+        self._url = f"{parts.scheme}://{parts.netloc}/"
+        self._host, self._port = parts.hostname or "", parts.port
+        # Read now: a CA that cannot be read is better heard early.
+        self._tls = (
+            ssl.create_default_context(cafile=settings.ca_file) if parts.scheme == "https" else None
+        )
+        self._signer = signer
+        self._lock = threading.Lock()
+        self._idle: list[Wire] = []
+        self._calls: set[Call] = set()
+        self._closed = False
+        self._pool = ThreadPoolExecutor(settings.concurrency, "sqs")
+
+    @property
+    def endpoint(self) -> str:
+        return self._url
+
+    def ask(self, target: str, request: Answer, until: float) -> Answer:
+        """CallFailed unless it was done."""
+        (answer,) = self.ask_all(target, [request], until)
+        if answer is None:
+            raise CallFailed("CLOSED", "not asked: there was no time, or the publisher is closed")
+        if isinstance(answer, CallFailed):
+            raise answer
+        return answer
+
+    def ask_all(
+        self, target: str, requests: Sequence[Answer], until: float
+    ) -> list[Answer | CallFailed | None]:
+        """None: it was never sent."""
+        calls = [Call(target, request, until) for request in requests]
+        with self._lock:
+            if self._closed:
+                return [None] * len(calls)
+            self._calls.update(calls)
+            for call in calls:
+                call.future = self._pool.submit(self._run, call)
+        wait([call.future for call in calls], max(0.0, until - time.monotonic()))
+        answers = [self._result(call) for call in calls]
+        with self._lock:
+            self._calls.difference_update(calls)
+        return answers
+
+    def close(self, timeout: float) -> None:
+        with self._lock:
+            self._closed = True
+            calls = list(self._calls)
+        wait([call.future for call in calls], timeout)
+        self._pool.shutdown(wait=False, cancel_futures=True)
+        for call in calls:
+            if call.wire is not None and not call.future.done():
+                call.wire.cut()
+        with self._lock:
+            idle, self._idle = self._idle, []
+        for wire in idle:
+            wire.close()
+
+    def _result(self, call: Call) -> Answer | CallFailed | None:
+        if call.future.cancel():
+            return None
+        if not call.future.done():
+            if call.wire is not None:
+                call.wire.cut()
+            return CallFailed("NO_ANSWER", "no answer in time")
+        if call.future.cancelled():
+            return None  # by `close`
+        error = call.future.exception()
+        if error is None:
+            return call.future.result()
+        if not isinstance(error, CallFailed):
+            raise error
+        if error.lets_nobody_in:
+            self._signer.forget()
+        return error
+
+    def _run(self, call: Call) -> Answer:
+        headers = self._signer.headers(self._url, call.target, call.body)
+        wire = call.wire = self._take()
+        try:
+            status, received, body = wire.post("/", headers, call.body, call.until)
+        except (OSError, http.client.HTTPException) as error:
+            wire.close()
+            raise _trouble(error, self._url) from None
+        except BaseException:
+            wire.close()
+            raise
+        self._give_back(wire)
+        return _answer(status, received, body)
+
+    def _take(self) -> Wire:
+        while True:
+            with self._lock:
+                wire = self._idle.pop() if self._idle else None
+            if wire is None:
+                break
+            if wire.is_fresh:
+                return wire
+            wire.close()
+        if self._tls is None:
+            return Wire(http.client.HTTPConnection(self._host, self._port))
+        return Wire(http.client.HTTPSConnection(self._host, self._port, context=self._tls))
+
+    def _give_back(self, wire: Wire) -> None:
+        with self._lock:
+            if not self._closed:
+                self._idle.append(wire)
+                return
+        wire.close()
+
+
+def _answer(status: int, headers: http.client.HTTPMessage, body: bytes) -> Answer:
+    try:
+        found = json.loads(body)
+    except ValueError:
+        found = None
+    if status == 200 and isinstance(found, dict):
+        return found
+    if status == 200:
+        raise CallFailed("BAD_ANSWER", "the answer is not one of SQS", status)
+    told = found if isinstance(found, dict) else {}
+    code = str(told.get("__type") or told.get("code") or f"HTTP_{status}")
+    text = told.get("message") or told.get("Message") or f"HTTP status {status}"
+    if status >= 500 and plain(code) not in ASKS_FOR_PATIENCE:
+        code, text = f"HTTP_{status}", f"{code}: {text}"
+    raise CallFailed(code, str(text), status, _seconds(headers.get("Retry-After")))
+
+
+def _seconds(retry_after: str | None) -> float:
+    return float(retry_after) if retry_after and retry_after.isdecimal() else 0.0
+
+
+def _trouble(error: Exception, url: str) -> CallFailed:
+    text = f"{url}: {error}" if str(error) else f"{url}: {type(error).__name__}"
+    if isinstance(error, ssl.SSLError):
+        return CallFailed("TLS_FAILED", text)
+    if isinstance(error, TimeoutError):
+        return CallFailed("NO_ANSWER", text)
+    return CallFailed("NO_CONNECTION", text)

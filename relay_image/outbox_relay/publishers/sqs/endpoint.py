@@ -1,0 +1,32 @@
+"""Where requests go, and which region they are signed for."""
+
+import os
+import re
+from typing import Final
+from urllib.parse import urlsplit
+
+from outbox_core.contract.publishers.sqs import SqsSettings
+from outbox_core.errors import SettingsError
+
+REGION_IN_HOST: Final = re.compile(
+    # sqs.eu-west-1.amazonaws.com, also of a VPC; eu-west-1.queue.amazonaws.com, of old
+    r"(?:^|\.)(?:sqs(?:-fips)?\.([a-z0-9-]+)(?:\.vpce)?|([a-z0-9-]+)\.queue)\.(?:amazonaws\.com|api\.aws)"
+)
+
+
+def endpoint_of(settings: SqsSettings) -> str:
+    if settings.endpoint is not None:
+        return settings.endpoint
+    parts = urlsplit(settings.queue_url)
+    return f"{parts.scheme}://{parts.netloc}"
+
+
+def region_of(settings: SqsSettings) -> str:
+    if settings.region is not None:
+        return settings.region
+    if found := REGION_IN_HOST.search(urlsplit(settings.queue_url).hostname or ""):
+        return found[1] or found[2]
+    region = os.environ.get("AWS_REGION") or os.environ.get("AWS_DEFAULT_REGION")
+    if not region:
+        raise SettingsError("sqs.region: neither queueUrl nor AWS_REGION says it; set it")
+    return region
