@@ -8,8 +8,8 @@ Each is a context manager, keeps its port and its data from one start to the nex
 own folder and dies with the process that started it. `dev/setup` installs what they run.
 """
 
-from dev.services.exim import Exim
 from dev.services.elasticmq import ElasticMq
+from dev.services.exim import Exim
 from dev.services.kafka import Kafka, SecureListener
 from dev.services.nats import Nats
 from dev.services.pgbouncer import PgBouncer
@@ -18,8 +18,8 @@ from dev.services.process import Server, ServerError, scratch
 from dev.services.waiting import wait_until
 
 __all__ = [
-    "Exim",
     "ElasticMq",
+    "Exim",
     "Kafka",
     "Nats",
     "PgBouncer",
