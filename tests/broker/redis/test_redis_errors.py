@@ -10,6 +10,7 @@ import pytest
 from broker.redis.servers import MakePublisher, entries, reader
 from conformance.publisher_contract import SAMPLES, make_claim
 from dev.services import wait_until
+from dev.services.process import free_port
 from dev.services.redis import Redis
 from fixtures.certificates import Authority
 from outbox_core.contract.publishers.common import Tls
@@ -165,7 +166,7 @@ def replicas(redis: Redis) -> int:
 def test_an_acknowledgement_waits_for_replicas_and_a_missing_one_stores_nothing(
     redis: Redis, stream: str, make_publisher: MakePublisher
 ) -> None:
-    wait = RedisWait(replicas=1, timeout=timedelta(milliseconds=300))
+    wait = RedisWait(replicas=1, timeout=timedelta(seconds=1))
     publisher = make_publisher(stream, wait=wait)
     wait_until(lambda: replicas(redis) == 0, 10, "another test's replica has left")
     assert refusal(publish_one(publisher)) == ("NOREPLICAS", ErrorClass.OUTAGE)
@@ -173,6 +174,8 @@ def test_an_acknowledgement_waits_for_replicas_and_a_missing_one_stores_nothing(
         publisher.probe()
     with Redis(redis.folder / "replica", {"replicaof": f"127.0.0.1 {redis.port}"}) as replica:
         wait_until(lambda: replicas(redis) == 1, 10, "it follows")
+        with reader(redis) as conn:
+            assert conn.wait(1, 4000) == 1  # it has its first copy, and answers
         assert isinstance(publish_one(publisher), Acked)
         publisher.probe()
         replica.pause()  # connected, and yet it confirms nothing
@@ -213,7 +216,9 @@ def test_a_server_that_cannot_wait_for_its_disk_gets_nothing(
 def test_a_node_of_a_cluster_is_named_as_such(
     redis: Redis, stream: str, make_publisher: MakePublisher
 ) -> None:
-    with Redis(redis.folder / "node", {"cluster-enabled": "yes"}) as node:
+    # By default it is ten thousand above the other, which may belong to somebody.
+    settings = {"cluster-enabled": "yes", "cluster-port": str(free_port())}
+    with Redis(redis.folder / "node", settings) as node:
         publisher = make_publisher(stream, url=node.url)
         outcome = publish_one(publisher)
         assert refusal(outcome) == ("CLUSTERDOWN", ErrorClass.OUTAGE)
@@ -266,7 +271,7 @@ def test_tls_with_the_right_ca_and_not_with_another(
         "tls-auth-clients": "no",
     }
     server = Redis(redis.folder / "tls", settings)
-    tls_port = Redis(redis.folder / "tls").port
+    tls_port = free_port()
     server.settings["tls-port"] = str(tls_port)
     with server:
         url = f"rediss://localhost:{tls_port}/3"
