@@ -8,7 +8,7 @@ from datetime import timedelta
 from email.message import EmailMessage
 from email.policy import default
 from pathlib import Path
-from typing import Any, Protocol, cast
+from typing import Any, Protocol
 from uuid import uuid4
 
 import pytest
@@ -55,8 +55,7 @@ class Mailbox:
         """All that there are, once there are n."""
         wait_until(lambda: len(list(self.folder.iterdir())) >= n, timeout, f"{n} messages")
         files = sorted(self.folder.iterdir())
-        messages = [email.message_from_bytes(f.read_bytes(), policy=default) for f in files]
-        return cast(list[EmailMessage], messages)
+        return [email.message_from_bytes(f.read_bytes(), policy=default) for f in files]
 
 
 class MakeMailbox(Protocol):

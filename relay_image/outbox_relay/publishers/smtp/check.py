@@ -18,7 +18,12 @@ def enter(settings: SmtpSettings) -> Connection:
     seconds = min(LONGEST_SECONDS, settings.delivery_timeout.total_seconds())
     opened: list[Connection] = []
     # A limit for each wait alone is none: a server may send its greeting a byte at a time.
-    watchdog = threading.Timer(seconds, lambda: [connection.cut() for connection in opened])
+
+    def cut() -> None:
+        for connection in opened:
+            connection.cut()
+
+    watchdog = threading.Timer(seconds, cut)
     watchdog.daemon = True
     watchdog.start()
     try:
