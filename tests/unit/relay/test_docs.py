@@ -23,7 +23,9 @@ from outbox_relay.worker.breaker import TRIAL_BATCH_EVENTS
 
 ROOT = Path(__file__).resolve().parents[3]
 DOCS = ROOT / "docs"
-PAGES = [ROOT / "README.md", ROOT / "CHANGELOG.md", *sorted(DOCS.glob("*.md"))]
+PAGES = [ROOT / "README.md", ROOT / "CHANGELOG.md", *sorted(DOCS.rglob("*.md"))]
+TEXTS = (".py", ".sql", ".yaml")
+"""Endings of examples."""
 
 
 def section(page: str, heading: str) -> str:
@@ -155,7 +157,8 @@ def test_oo_29_stronger_guarantees_are_implied_nowhere() -> None:
         in section("README.md", "What is promised").partition("| not promised |")[2]
     )
     # The only other place that mentions it is the section about what it would take.
-    pages = {page: page.read_text() for page in [*PAGES, *(ROOT / "examples").iterdir()]}
+    examples = [path for path in (ROOT / "examples").rglob("*") if path.suffix in TEXTS]
+    pages = {page: page.read_text() for page in [*PAGES, *examples]}
     delivery = pages[DOCS / "delivery.md"]
     pages[DOCS / "delivery.md"] = re.sub(r"## Exactly-once\n.*?(?=\n## )", "", delivery, flags=re.S)
     core, relay = ROOT / "core/outbox_core", ROOT / "relay_image/outbox_relay"
