@@ -96,6 +96,12 @@ def test_archives_hold_what_the_tool_says(images: dict[str, Image]) -> None:
         assert image.digest.removeprefix("sha256:") in manifest["Config"]
 
 
+def test_the_relay_s_image_stays_small_with_the_clients_of_every_broker(
+    images: dict[str, Image],
+) -> None:
+    assert images["relay"].archive.stat().st_size < 150_000_000
+
+
 def test_the_user_is_a_number_and_not_root_and_known_by_name(root: Root) -> None:
     assert root.settings["User"] == "65532:65532"
     assert ":65532:65532:" in (root.folder / "etc/passwd").read_text()
