@@ -5,6 +5,8 @@ Serves the pod `tools` over HTTP: runs the other scripts, and SQL. Called by `fi
   POST /result {name, seconds}   its exit code, null if it still runs after SECONDS, and its output
   POST /stop {name}              end it at once, and all that it started
   POST /sql {dsn, query}         the rows of all statements: columns as text, null as an empty one
+  POST /sink/NAME                an endpoint for relays: takes anything
+  POST /received {name}          what came there, in its order: headers and body
 
 A request that cannot be served is answered with 422 and the reason. The API server's proxy brings
 the requests here: a command in the pod, by `exec`, would cost the node ten times as much.
@@ -105,11 +107,19 @@ def sql(dsn: str, query: str) -> list[list[str]]:
                 return rows
 
 
+sinks: dict[str, list[dict[str, Any]]] = {}
+
+
+def received(name: str) -> list[dict[str, Any]]:
+    return sinks.get(name, [])
+
+
 ACTIONS: dict[str, Callable[..., Any]] = {
     "/start": start,
     "/result": result,
     "/stop": stop,
     "/sql": sql,
+    "/received": received,
 }
 
 
@@ -117,14 +127,21 @@ class Handler(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
 
     def do_POST(self) -> None:
-        asked = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+        body = self.rfile.read(int(self.headers["Content-Length"]))
+        if self.path.startswith("/sink/"):
+            headers = {name.lower(): value for name, value in self.headers.items()}
+            came = {"headers": headers, "body": body.decode(errors="replace")}
+            sinks.setdefault(self.path.removeprefix("/sink/"), []).append(came)
+            self._answer(200, b"taken")
+            return
         try:
-            status, answer = 200, ACTIONS[self.path](**asked)
+            status, answer = 200, ACTIONS[self.path](**json.loads(body))
         except Exception as error:
             status, answer = 422, f"{type(error).__name__}: {error}"
-        body = json.dumps(answer).encode()
+        self._answer(status, json.dumps(answer).encode())
+
+    def _answer(self, status: int, body: bytes) -> None:
         self.send_response(status)
-        self.send_header("Content-Type", "application/json")
         self.send_header("Content-Length", str(len(body)))
         self.end_headers()
         self.wfile.write(body)
