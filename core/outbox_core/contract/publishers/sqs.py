@@ -17,7 +17,7 @@ class SqsBase(FormattedKind):
         "a standard queue keeps no order; use a FIFO queue, whose queueUrl ends in .fifo"
     )
 
-    queue_url: Annotated[str, Field(min_length=1)]
+    queue_url: Annotated[str, Field(min_length=1, max_length=1000)]
     """A template that may use {event_type}, {aggregate_type} and {tenant_id}, but not in the host:
     `https://sqs.eu-west-1.amazonaws.com/123456789012/{event_type}`. In a field's value, "." becomes
     "-", because queues have no dots in their names. If it ends in `.fifo`, the queues are FIFO

@@ -3,9 +3,9 @@ Requests to SQS, several at a time, each within a deadline: of AWS' JSON protoco
 that are kept.
 
 Not botocore's client, of which only the signature and the credentials are used: measured, it takes
-several times the CPU of ours, and it cannot be made to give up at a moment. Here whoever waits for
-an answer cuts the connection when it has waited long enough, also where a server sends byte by
-byte. Nothing is ever sent twice.
+twice the CPU of ours, and it cannot be made to give up at a moment. Here whoever waits for an
+answer cuts the connection when it has waited long enough, also where a server sends byte by byte.
+Nothing is ever sent twice.
 """
 
 import http.client
@@ -22,6 +22,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from outbox_core.contract.publishers.sqs import SqsSettings
+from outbox_core.errors import SettingsError
 from outbox_relay.publishers.sqs.credentials import Signer
 from outbox_relay.publishers.sqs.errors import ASKS_FOR_PATIENCE, CallFailed, plain
 
@@ -80,6 +81,10 @@ class Wire:
         self._connection.close()
 
 
+class _TooLate(Exception):
+    """Nothing was sent."""
+
+
 class Call:
     """A request on its way."""
 
@@ -99,9 +104,7 @@ class Connections:
         self._url = f"{parts.scheme}://{parts.netloc}/"
         self._host, self._port = parts.hostname or "", parts.port
         # Read now: a CA that cannot be read is better heard early.
-        self._tls = (
-            ssl.create_default_context(cafile=settings.ca_file) if parts.scheme == "https" else None
-        )
+        self._tls = _tls_context(settings) if parts.scheme == "https" else None
         self._signer = signer
         self._lock = threading.Lock()
         self._idle: list[Wire] = []
@@ -165,6 +168,8 @@ class Connections:
         error = call.future.exception()
         if error is None:
             return call.future.result()
+        if isinstance(error, _TooLate):
+            return None
         if not isinstance(error, CallFailed):
             raise error
         if error.lets_nobody_in:
@@ -172,6 +177,8 @@ class Connections:
         return error
 
     def _run(self, call: Call) -> Answer:
+        if time.monotonic() >= call.until:
+            raise _TooLate  # those before it took all the time
         headers = self._signer.headers(self._url, call.target, call.body)
         wire = call.wire = self._take()
         try:
@@ -204,6 +211,13 @@ class Connections:
                 self._idle.append(wire)
                 return
         wire.close()
+
+
+def _tls_context(settings: SqsSettings) -> ssl.SSLContext:
+    try:
+        return ssl.create_default_context(cafile=settings.ca_file)
+    except OSError as error:  # also of what is no certificate
+        raise SettingsError(f"sqs.caFile: cannot use {settings.ca_file}: {error}") from None
 
 
 def _answer(status: int, headers: http.client.HTTPMessage, body: bytes) -> Answer:

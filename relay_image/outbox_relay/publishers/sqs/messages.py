@@ -127,7 +127,9 @@ def illegal_url(url: str) -> str | None:
 
 
 def _dashed(value: str) -> str:
-    return value.replace(".", "-")
+    """With no dots, which no name has, and no slash, which would lead elsewhere: that way a value
+    with one makes no name."""
+    return value.replace(".", "-").replace("/", "%2F")
 
 
 def group_of(claim: Claim) -> str:

@@ -130,12 +130,22 @@ def _request(part: Part) -> dict[str, Any]:
 
 
 def _read(part: Part, answer: dict[str, Any], outcomes: list[Outcome]) -> None:
-    for index, _ in part:
+    place = {str(n): index for n, (index, _) in enumerate(part)}
+    for index in place.values():
         outcomes[index] = NO_REPORT
-    name = part[0][1].queue.rpartition("/")[2]
-    for found in answer.get("Successful") or ():
-        number = found.get("SequenceNumber")
-        place = f"{name}/{found['MessageId']}"
-        outcomes[part[int(found["Id"])][0]] = Acked(f"{place}@{number}" if number else place)
-    for found in answer.get("Failed") or ():
-        outcomes[part[int(found["Id"])][0]] = refused_entry(found)
+    queue = part[0][1].queue.rpartition("/")[2]
+    for found in _listed(answer, "Failed"):
+        if (failed := place.get(str(found.get("Id")))) is not None:
+            outcomes[failed] = refused_entry(found)
+    for found in _listed(answer, "Successful"):
+        done, message = place.get(str(found.get("Id"))), found.get("MessageId")
+        if done is not None and message:
+            number = found.get("SequenceNumber")
+            outcomes[done] = Acked(
+                f"{queue}/{message}@{number}" if number else f"{queue}/{message}"
+            )
+
+
+def _listed(answer: dict[str, Any], name: str) -> list[dict[str, Any]]:
+    found = answer.get(name)
+    return [one for one in found if isinstance(one, dict)] if isinstance(found, list) else []
