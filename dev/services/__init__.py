@@ -12,12 +12,14 @@ from dev.services.kafka import Kafka, SecureListener
 from dev.services.pgbouncer import PgBouncer
 from dev.services.postgres import Postgres
 from dev.services.process import Server, ServerError, scratch
+from dev.services.rabbitmq import RabbitMQ
 from dev.services.waiting import wait_until
 
 __all__ = [
     "Kafka",
     "PgBouncer",
     "Postgres",
+    "RabbitMQ",
     "SecureListener",
     "Server",
     "ServerError",

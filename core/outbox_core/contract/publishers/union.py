@@ -12,6 +12,7 @@ from pydantic import model_validator
 
 from outbox_core.contract.publishers.common import PublisherKind
 from outbox_core.contract.publishers.kafka import KafkaSettings
+from outbox_core.contract.publishers.rabbitmq import RabbitMQSettings
 from outbox_core.contract.values import Settings
 
 
@@ -51,3 +52,5 @@ class PublisherUnion(Settings):
 class PublisherSettings(PublisherUnion):
     kafka: KafkaSettings | None = None
     """Apache Kafka, or a broker that speaks its protocol."""
+    rabbitmq: RabbitMQSettings | None = None
+    """RabbitMQ, by AMQP 0-9-1."""

@@ -9,12 +9,16 @@ from outbox_core.contract.settings import no_order
 from outbox_operator.relay.spec.publishers.common import RULES as COMMON_RULES
 from outbox_operator.relay.spec.publishers.kafka import RULES as KAFKA_RULES
 from outbox_operator.relay.spec.publishers.kafka import Kafka
+from outbox_operator.relay.spec.publishers.rabbitmq import RULES as RABBITMQ_RULES
+from outbox_operator.relay.spec.publishers.rabbitmq import RabbitMQ
 from outbox_operator.shared.rules import Rule, Rules, length
 
 
 class Publisher(PublisherUnion):
     kafka: Kafka | None = None
     """Apache Kafka, or a broker that speaks its protocol."""
+    rabbitmq: RabbitMQ | None = None
+    """RabbitMQ, by AMQP 0-9-1."""
 
 
 HOLDS_ORDER: Mapping[str, str] = {}
@@ -31,6 +35,7 @@ RULES: Rules = {
     ),
     **COMMON_RULES,
     **KAFKA_RULES,
+    **RABBITMQ_RULES,
 }
 
 
