@@ -15,6 +15,7 @@ from dev.services.nats import Nats
 from dev.services.pgbouncer import PgBouncer
 from dev.services.postgres import Postgres
 from dev.services.process import Server, ServerError, scratch
+from dev.services.rabbitmq import RabbitMQ
 from dev.services.waiting import wait_until
 
 __all__ = [
@@ -24,6 +25,7 @@ __all__ = [
     "Nats",
     "PgBouncer",
     "Postgres",
+    "RabbitMQ",
     "SecureListener",
     "Server",
     "ServerError",

@@ -14,6 +14,7 @@ from outbox_core.contract.publishers.common import PublisherKind
 from outbox_core.contract.publishers.http import HttpSettings
 from outbox_core.contract.publishers.kafka import KafkaSettings
 from outbox_core.contract.publishers.nats import NatsSettings
+from outbox_core.contract.publishers.rabbitmq import RabbitMQSettings
 from outbox_core.contract.publishers.redis import RedisSettings
 from outbox_core.contract.publishers.smtp import SmtpSettings
 from outbox_core.contract.publishers.sqs import SqsSettings
@@ -60,6 +61,8 @@ class PublisherSettings(PublisherUnion):
     """HTTP endpoints: webhooks, APIs, systems of record."""
     nats: NatsSettings | None = None
     """NATS JetStream."""
+    rabbitmq: RabbitMQSettings | None = None
+    """RabbitMQ, by AMQP 0-9-1."""
     redis: RedisSettings | None = None
     """Redis Streams."""
     smtp: SmtpSettings | None = None

@@ -13,6 +13,8 @@ from outbox_operator.relay.spec.publishers.kafka import RULES as KAFKA_RULES
 from outbox_operator.relay.spec.publishers.kafka import Kafka
 from outbox_operator.relay.spec.publishers.nats import RULES as NATS_RULES
 from outbox_operator.relay.spec.publishers.nats import Nats
+from outbox_operator.relay.spec.publishers.rabbitmq import RULES as RABBITMQ_RULES
+from outbox_operator.relay.spec.publishers.rabbitmq import RabbitMQ
 from outbox_operator.relay.spec.publishers.redis import RULES as REDIS_RULES
 from outbox_operator.relay.spec.publishers.redis import Redis
 from outbox_operator.relay.spec.publishers.smtp import RULES as SMTP_RULES
@@ -30,6 +32,8 @@ class Publisher(PublisherUnion):
     """HTTP endpoints: webhooks, APIs, systems of record."""
     nats: Nats | None = None
     """NATS JetStream."""
+    rabbitmq: RabbitMQ | None = None
+    """RabbitMQ, by AMQP 0-9-1."""
     redis: Redis | None = None
     """Redis Streams."""
     smtp: Smtp | None = None
@@ -52,9 +56,10 @@ RULES: Rules = {
     ),
     **COMMON_RULES,
     **KAFKA_RULES,
-    **NATS_RULES,
-    **REDIS_RULES,
     **HTTP_RULES,
+    **NATS_RULES,
+    **RABBITMQ_RULES,
+    **REDIS_RULES,
     **SMTP_RULES,
     **SQS_RULES,
 }

@@ -1,0 +1,165 @@
+"""
+The connections: one for each call at a time, kept for the next, with heartbeats while they wait.
+
+Remembers which hosts answer, and whether the server has blocked us: it tells only a connection that
+has published, so such a one is kept until it hears the end of it.
+"""
+
+import ssl
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from outbox_core.contract.publishers.rabbitmq import RabbitMQSettings
+from outbox_core.errors import BrokerRefused, PublisherError
+from outbox_relay.publishers.rabbitmq import wire
+from outbox_relay.publishers.rabbitmq.connection import ClosedByServer, Connection, Lost, as_lost
+from outbox_relay.publishers.rabbitmq.errors import LETS_NOBODY_IN, NOT_FOUND
+from outbox_relay.publishers.rabbitmq.login import addresses, login, tls_context
+
+IDLE_SECONDS = 60.0
+"""What nobody has used for so long is closed: there was a rush, and it is over."""
+
+
+class Pool:
+    def __init__(self, settings: RabbitMQSettings) -> None:
+        self._settings = settings
+        self._addresses = addresses(settings)
+        self._heartbeat = settings.heartbeat.total_seconds()
+        self._changed = threading.Condition()
+        self._idle: list[Connection] = []
+        self._busy: set[Connection] = set()
+        self._blocked: list[Connection] = []
+        self._keeper: threading.Thread | None = None
+        self.closed = False
+
+    def take(self, until: float) -> Connection:
+        """Raises PublisherError."""
+        with self._changed:
+            while self._idle:
+                connection = self._idle.pop()  # the last one used
+                if self._is_well(connection):
+                    connection.until = until
+                    self._busy.add(connection)
+                    return connection
+        connection = self.connect(until)
+        with self._changed:
+            self._busy.add(connection)
+            if self._keeper is None and not self.closed:
+                self._keeper = threading.Thread(
+                    target=self._keep, name="rabbitmq-heartbeats", daemon=True
+                )
+                self._keeper.start()
+        return connection
+
+    def give_back(self, connection: Connection) -> None:
+        with self._changed:
+            self._busy.discard(connection)
+            if connection.blocked is not None and not self.closed:
+                self._blocked.append(connection)
+            elif connection.broken or self.closed:
+                connection.close()
+            else:
+                self._idle.append(connection)
+            self._changed.notify_all()
+
+    def why_blocked(self) -> str | None:
+        with self._changed:
+            for connection in list(self._blocked):
+                if self._is_well(connection) and connection.blocked is not None:
+                    return f"{connection.address} takes no messages now: {connection.blocked}"
+                self._blocked.remove(connection)
+                connection.broken = True
+                connection.close()
+        return None
+
+    def connect(self, until: float) -> Connection:
+        """To the first host that answers. Raises PublisherError; BrokerRefused if it answers, and
+        does not let us in."""
+        settings = self._settings
+        who = login(settings)
+        tls = None if settings.tls is None else tls_context(settings.tls)
+        reasons: list[str] = []
+        for tried, address in enumerate(list(self._addresses)):
+            now = time.monotonic()
+            # A share for each, so that one that does not answer leaves time for the others.
+            share = now + (until - now) / (len(self._addresses) - tried)
+            try:
+                with _refusals_told_apart():
+                    connection = Connection(address, tls, self._heartbeat, share)
+                    try:
+                        connection.open(who, settings.vhost, settings.exchange)
+                    except BaseException:
+                        connection.broken = True
+                        connection.close()
+                        raise
+            except Lost as error:
+                reasons.append(str(error))
+                continue
+            except (OSError, wire.BadFrame) as error:
+                reasons.append(str(as_lost(error, address)))
+                continue
+            connection.until = until
+            with self._changed:  # the next time first
+                self._addresses.sort(key=lambda known: known != address)
+            return connection
+        raise PublisherError(f"RabbitMQ does not answer: {'; '.join(reasons)}")
+
+    def close(self, timeout: float) -> None:
+        deadline = time.monotonic() + timeout
+        with self._changed:
+            self.closed = True
+            for connection in self._busy:
+                connection.until = min(connection.until, deadline)
+            self._changed.notify_all()
+            # A little longer: a call that stops at the deadline still has to say so.
+            self._changed.wait_for(lambda: not self._busy, timeout + 1)
+            for connection in (*self._idle, *self._blocked):
+                connection.close()
+            self._idle.clear()
+            self._blocked.clear()
+        if self._keeper is not None:
+            self._keeper.join(1)
+
+    def _keep(self) -> None:
+        with self._changed:
+            while not self._changed.wait_for(lambda: self.closed, self._heartbeat / 4):
+                now = time.monotonic()
+                for connection in list(self._idle):
+                    if not self._is_well(connection):
+                        self._idle.remove(connection)
+                    elif now - connection.used_at > IDLE_SECONDS:
+                        self._idle.remove(connection)
+                        connection.close()
+                for connection in self._blocked:
+                    self._is_well(connection)
+
+    @staticmethod
+    def _is_well(connection: Connection) -> bool:
+        if connection.broken and connection.blocked is None:
+            return False
+        try:
+            connection.look()
+        except Lost:
+            connection.broken = True
+            connection.blocked = None
+            connection.close()
+            return False
+        return True
+
+
+@contextmanager
+def _refusals_told_apart() -> Iterator[None]:
+    """While we log in: nobody else would be let in by another host of the cluster either."""
+    try:
+        yield
+    except ClosedByServer as error:
+        if error.why.code in LETS_NOBODY_IN:
+            raise BrokerRefused(f"RabbitMQ does not let us in: {error.why.text}") from None
+        if error.of_channel and error.why.code == NOT_FOUND:
+            raise PublisherError(f"{error.why.text}: the relay creates no exchange") from None
+        raise
+    except ssl.SSLCertVerificationError as error:
+        text = f"RabbitMQ's certificate is not trusted: {error.verify_message}"
+        raise BrokerRefused(text) from None
