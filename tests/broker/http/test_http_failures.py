@@ -43,7 +43,7 @@ def test_a_refusal_has_its_class(
     assert http_server.got == []  # a redirect is not followed
 
 
-def test_the_answer_is_the_result_within_bounds(
+def test_ce_13_the_answer_is_the_result_within_bounds(
     http_server: HttpServer, make_publisher: MakePublisher
 ) -> None:
     http_server.answer = lambda got: Reply(202, b'{"id": 7, "token": "xyz"}\x00' + b"x" * 100_000)

@@ -49,7 +49,7 @@ def records(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[s
     sys.modules.pop("service")
 
 
-def test_a_change_is_made_once_however_often_it_is_sent(records: tuple[str, Path]) -> None:
+def test_ce_34_a_change_is_made_once_however_often_it_is_sent(records: tuple[str, Path]) -> None:
     url, file = records
     text = (EXAMPLE / "relay.yaml").read_text().replace("http://127.0.0.1:8080", url)
     settings = HttpSettings.model_validate(yaml.safe_load(text)["publisher"]["http"])

@@ -127,7 +127,7 @@ def test_logins_are_sent_and_read_again(
     ]
 
 
-def test_a_webhook_call_is_what_its_payload_describes(
+def test_ce_32_ce_25_a_webhook_call_is_what_its_payload_describes(
     http_server: HttpServer, make_publisher: MakePublisher
 ) -> None:
     publisher = make_publisher(
@@ -167,7 +167,7 @@ def test_a_webhook_call_is_what_its_payload_describes(
     assert len(http_server.got) == 1
 
 
-def test_what_may_have_arrived_is_asked_about_only_before_a_second_attempt(
+def test_ce_24_what_may_have_arrived_is_asked_about_only_before_a_second_attempt(
     http_server: HttpServer, make_publisher: MakePublisher
 ) -> None:
     asked: list[str] = []

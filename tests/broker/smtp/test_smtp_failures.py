@@ -69,7 +69,7 @@ def test_a_message_goes_to_those_whom_the_server_takes_and_the_result_names_the_
     mailbox.wait_for(1)
 
 
-def test_every_recipient_gets_it_and_nobody_sees_bcc(
+def test_ce_33_every_recipient_gets_it_and_nobody_sees_bcc(
     make_mailbox: MakeMailbox, make_publisher: MakePublisher
 ) -> None:
     to, cc, bcc = make_mailbox(), make_mailbox(), make_mailbox()
