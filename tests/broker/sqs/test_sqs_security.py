@@ -10,6 +10,7 @@ import threading
 import time
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from typing import Any
 
 import pytest
 from botocore.config import Config
@@ -24,7 +25,7 @@ from outbox_core.model.attempt import Acked, ErrorClass, Refused
 
 pytestmark = pytest.mark.sqs
 
-BY_ITSELF = {"access_key_id": None, "secret_access_key": None}
+BY_ITSELF: dict[str, Any] = {"access_key_id": None, "secret_access_key": None}
 """As in a pod: the settings say nothing of credentials."""
 
 
@@ -52,7 +53,7 @@ def signature_of(asked: Asked, secret: str) -> str:
     return hmac.new(key, text.encode(), "sha256").hexdigest()
 
 
-def publish_one(server: Answering, make_publisher: MakePublisher, **settings: object) -> Asked:
+def publish_one(server: Answering, make_publisher: MakePublisher, **settings: Any) -> Asked:
     publisher = make_publisher(server.queue_url(), **settings)
     assert isinstance(publisher.publish([make_claim()])[0], Acked)
     return server.asked[-1]

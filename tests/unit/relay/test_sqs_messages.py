@@ -7,6 +7,7 @@ import pytest
 
 from conformance.publisher_contract import make_claim
 from outbox_core.contract.publishers.sqs import SqsSettings
+from outbox_core.contract.values import SecretRef
 from outbox_core.errors import SettingsError
 from outbox_core.model.attempt import ErrorClass, Refused
 from outbox_core.model.event import Claim
@@ -145,7 +146,7 @@ def test_the_size_counts_body_and_attributes_with_names_and_types() -> None:
 
 def test_a_message_may_be_as_large_as_allowed_and_no_larger() -> None:
     rest = len("id") + len("String") + 36
-    settings = {"format": "Debezium", "max_message_bytes": 1000}
+    settings: dict[str, Any] = {"format": "Debezium", "max_message_bytes": 1000}
     assert entry(make_claim(b"x" * (1000 - rest)), **settings).size == 1000
     assert refusal(make_claim(b"x" * (1001 - rest)), **settings).error.code == "MESSAGE_TOO_LARGE"
     binary = rest + len("-") + len("outbox-payload") + len("Binary")
@@ -237,7 +238,7 @@ def test_the_region_may_be_the_environments(monkeypatch: pytest.MonkeyPatch) -> 
 
 def test_half_a_key_is_refused() -> None:
     with pytest.raises(ValueError, match="go together"):
-        SqsSettings(queue_url=f"{HOST}/orders", access_key_id={"env": "ID"})
+        SqsSettings(queue_url=f"{HOST}/orders", access_key_id=SecretRef(env="ID"))
 
 
 def test_only_fifo_queues_hold_the_order() -> None:

@@ -1,0 +1,75 @@
+"""Relays on a database that publish to SQS, and one of them is killed."""
+
+import os
+from collections import defaultdict
+
+import pytest
+
+from broker.sqs.queues import Queues
+from dev.services import wait_until
+from fixtures.outbox import Outbox
+from fixtures.relays import StartRelay
+
+pytestmark = [pytest.mark.pg, pytest.mark.sqs]
+
+EVENTS = int(os.environ.get("OUTBOX_E2E_EVENTS", "5000"))
+KEYS = 100
+BATCH = 200
+WORKERS = 2
+
+
+@pytest.mark.parametrize("fifo", [True, False], ids=["FIFO", "standard"])
+@pytest.mark.timeout(240)
+def test_three_relays_of_which_one_is_killed_lose_nothing_and_a_fifo_queue_has_each_once_in_order(
+    outbox: Outbox, queues: Queues, start_relay: StartRelay, fifo: bool
+) -> None:
+    events = EVENTS if fifo else EVENTS // 2
+    url = queues.make(fifo)
+    publisher = {
+        "sqs": {
+            "queueUrl": url,
+            "region": "eu-west-1",
+            "accessKeyId": {"env": "TEST_KEY_ID"},
+            "secretAccessKey": {"env": "TEST_SECRET"},
+            "deliveryTimeout": "2s",
+        }
+    }
+    pods = [
+        start_relay(
+            outbox.dsn,
+            f"pod-{n}",
+            ordering="Key" if fifo else "None",
+            lease="3s",
+            batchSize=BATCH,
+            workers=WORKERS,
+            publisher=publisher,
+            kafka={"bootstrapServers": "unused:1"},  # what starts no Kafka
+        )
+        for n in range(3)
+    ]
+    for pod in pods:
+        wait_until(lambda pod=pod: pod.happened("started"), 30, "started")  # type: ignore[misc]
+    outbox.sql(
+        "INSERT INTO outbox.event (event_type, payload, ordering_key)"
+        " SELECT 'a.b', n::text::bytea, 'k' || n %% %s FROM generate_series(1, %s) n",
+        KEYS,
+        events,
+    )
+
+    def count() -> int:
+        return outbox.states().get("PUBLISHED", 0)
+
+    wait_until(lambda: count() > events // 10, 60, "some published")
+    pods[0].kill()
+    assert count() < events  # it had work
+    wait_until(lambda: count() == events, 150, "all published")
+    numbers = [int(message.payload) for message in queues.received(url, events, timeout=60)]
+    assert len(set(numbers)) == events
+    if not fifo:
+        assert len(numbers) <= events + WORKERS * BATCH
+        return
+    assert len(numbers) == events  # each once, also what the killed one had sent
+    by_key: dict[int, list[int]] = defaultdict(list)
+    for number in numbers:
+        by_key[number % KEYS].append(number)
+    assert all(found == sorted(found) for found in by_key.values())
