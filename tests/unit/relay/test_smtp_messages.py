@@ -119,9 +119,9 @@ def test_every_attempt_sends_the_same_bytes() -> None:
 
 
 def test_to_nobody_but_bcc_names_nobody() -> None:
-    letter = written(claim_of(to=None, bcc="a@example.com"))
-    assert letter.recipients == ["a@example.com"]
-    assert b"a@example.com" not in letter.content
+    letter = written(claim_of(to=None, bcc="hidden@example.com"))
+    assert letter.recipients == ["hidden@example.com"]
+    assert b"hidden" not in letter.content
 
 
 def test_a_line_with_a_dot_alone_does_not_end_the_message() -> None:
