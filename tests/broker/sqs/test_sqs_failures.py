@@ -76,6 +76,20 @@ def test_large_events_are_spread_over_requests(
     assert len(queues.received(url, 10)) == 10
 
 
+@pytest.mark.parametrize("byte", [b"x", b"\xff"], ids=["text", "binary"])
+def test_a_message_as_large_as_allowed_arrives(
+    queues: Queues, make_publisher: MakePublisher, byte: bytes
+) -> None:
+    publisher = make_publisher(url := queues.make(), format="Debezium")
+    room = 1_048_576 - len("idString") - 36
+    if byte == b"\xff":
+        room -= len("-") + len("outbox-payloadBinary")
+    fits, too_large = publisher.publish([make_claim(byte * room), make_claim(byte * (room + 1))])
+    assert isinstance(fits, Acked)
+    assert code(too_large) == "MESSAGE_TOO_LARGE"
+    assert len(queues.received(url, 1)[0].payload) == room
+
+
 def test_nobody_listens(make_publisher: MakePublisher) -> None:
     publisher = make_publisher(f"http://127.0.0.1:{free_port()}/queue/orders")
     outcomes = publisher.publish([make_claim() for _ in range(25)])
