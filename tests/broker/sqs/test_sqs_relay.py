@@ -12,7 +12,7 @@ from fixtures.relays import StartRelay
 
 pytestmark = [pytest.mark.pg, pytest.mark.sqs]
 
-EVENTS = int(os.environ.get("OUTBOX_E2E_EVENTS", "5000"))
+EVENTS = int(os.environ.get("OUTBOX_E2E_EVENTS", "3000"))
 KEYS = 100
 BATCH = 200
 WORKERS = 2
@@ -23,7 +23,7 @@ WORKERS = 2
 def test_three_relays_of_which_one_is_killed_lose_nothing_and_a_fifo_queue_has_each_once_in_order(
     outbox: Outbox, queues: Queues, start_relay: StartRelay, fifo: bool
 ) -> None:
-    events = EVENTS if fifo else EVENTS // 2
+    events = EVENTS if fifo else EVENTS // 3
     url = queues.make(fifo)
     publisher = {
         "sqs": {
@@ -63,7 +63,7 @@ def test_three_relays_of_which_one_is_killed_lose_nothing_and_a_fifo_queue_has_e
     pods[0].kill()
     assert count() < events  # it had work
     wait_until(lambda: count() == events, 150, "all published")
-    numbers = [int(message.payload) for message in queues.received(url, events, timeout=60)]
+    numbers = [int(message.payload) for message in queues.received(url, events, timeout=120)]
     assert len(set(numbers)) == events
     if not fifo:
         assert len(numbers) <= events + WORKERS * BATCH

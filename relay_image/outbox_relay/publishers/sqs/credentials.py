@@ -48,17 +48,19 @@ class Signer:
 
     def forget(self) -> None:
         """The server does not accept them: there may be new ones."""
-        with self._lock:
-            self._found = None
+        self._found = None  # without the lock: somebody may hold it who is just asking
 
     def _keys(self) -> Any:
-        with self._lock:
-            try:
-                if self._found is None:
-                    self._found = self._find()
-                return self._found.get_frozen_credentials()  # they renew themselves here
-            except (BotoCoreError, ClientError, SettingsError) as error:
-                raise CallFailed("NO_CREDENTIALS", str(error)) from None
+        try:
+            found = self._found
+            if found is None:
+                with self._lock:
+                    found = self._found = self._found or self._find()
+            return (
+                found.get_frozen_credentials()
+            )  # they renew themselves here, one thread at a time
+        except (BotoCoreError, ClientError, SettingsError) as error:
+            raise CallFailed("NO_CREDENTIALS", str(error)) from None
 
     def _find(self) -> Any:
         settings = self._settings
