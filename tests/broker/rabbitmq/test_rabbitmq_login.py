@@ -12,6 +12,7 @@ from outbox_core.contract.publishers.rabbitmq import RabbitMQSettings
 from outbox_core.errors import BrokerRefused, SettingsError
 from outbox_core.model.attempt import Acked, ErrorClass, Refused
 from outbox_relay.publishers import rabbitmq as kind
+from outbox_relay.publishers.rabbitmq.login import addresses
 
 pytestmark = pytest.mark.rabbitmq
 
@@ -47,8 +48,7 @@ def test_a_vhost_is_used_and_one_that_does_not_exist_lets_nobody_in(
 def test_tls_with_a_ca_that_we_trust(
     make_publisher: MakePublisher, rabbitmq: RabbitMQ, broker: Broker, queue: str
 ) -> None:
-    secure = {"hosts": rabbitmq.secure_host, "tls": {"ca_file": rabbitmq.ca}}
-    publisher = make_publisher(queue, **secure)
+    publisher = make_publisher(queue, hosts=rabbitmq.secure_host, tls={"ca_file": rabbitmq.ca})
     batch = [make_claim(b"x" * n * 1000) for n in range(300)]  # of many records of TLS
     assert all(isinstance(o, Acked) for o in publisher.publish(batch))
     assert len(broker.read(queue, 300)) == 300
@@ -97,11 +97,11 @@ def test_what_the_models_cannot_see_is_refused_before_anything_is_connected(
     changed: dict[str, str], why: str
 ) -> None:
     with pytest.raises(SettingsError, match=why):
-        kind.validate(RabbitMQSettings(**{"hosts": "a", **changed}))
+        kind.validate(RabbitMQSettings.model_validate({"hosts": "a", **changed}))
 
 
 def test_hosts_have_the_usual_ports_unless_they_name_one() -> None:
     plain = RabbitMQSettings(hosts="a, b:1,[::1],[::2]:3")
-    assert [str(a) for a in kind.addresses(plain)] == ["a:5672", "b:1", "::1:5672", "::2:3"]
+    assert [str(a) for a in addresses(plain)] == ["a:5672", "b:1", "::1:5672", "::2:3"]
     secure = RabbitMQSettings.model_validate({"hosts": "a", "tls": {}})
-    assert [str(a) for a in kind.addresses(secure)] == ["a:5671"]
+    assert [str(a) for a in addresses(secure)] == ["a:5671"]

@@ -48,7 +48,7 @@ def test_a_large_event_without_a_queue_comes_back_and_is_told_from_the_others(
 def test_a_full_queue_is_parked_and_others_go_on(
     make_publisher: MakePublisher, broker: Broker, queue: str
 ) -> None:
-    full = broker.queue(**{"x-max-length": 2, "x-overflow": "reject-publish"})
+    full = broker.queue(arguments={"x-max-length": 2, "x-overflow": "reject-publish"})
     publisher = make_publisher(BY_TYPE)
     first = publisher.publish([make_claim(event_type=full) for _ in range(20)])
     refused = [o for o in first if not isinstance(o, Acked)]
