@@ -44,7 +44,8 @@ USER = "relay"
 SECOND_VHOST = "shop"
 MAY_NOT_WRITE = "reader"
 MAY_WRITE_ORDERS = "orders-only"
-"""To topic exchanges, and only with routing keys that begin with `orders.`."""
+GUARDED = "guarded"
+"""A topic exchange, to which that user may publish only what begins with `orders.`."""
 
 
 class Epmd(Server):
@@ -144,11 +145,22 @@ class RabbitMQ(Server):
                 right(MAY_NOT_WRITE, "/", write="^$"),
                 right(MAY_WRITE_ORDERS, "/"),
             ],
+            "exchanges": [
+                {
+                    "name": GUARDED,
+                    "vhost": "/",
+                    "type": "topic",
+                    "durable": True,
+                    "auto_delete": False,
+                    "internal": False,
+                    "arguments": {},
+                }
+            ],
             "topic_permissions": [
                 {
                     "user": MAY_WRITE_ORDERS,
                     "vhost": "/",
-                    "exchange": "",
+                    "exchange": GUARDED,
                     "write": r"^orders\.",
                     "read": ".*",
                 }

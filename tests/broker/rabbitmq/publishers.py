@@ -86,13 +86,13 @@ class Broker:
         connection.connect()
         return connection
 
-    def queue(self, name: str | None = None, vhost: str = "/", **arguments: Any) -> str:
-        made = name or f"queue-{uuid4()}"
+    def queue(self, vhost: str = "/", arguments: dict[str, Any] | None = None) -> str:
+        name = f"queue-{uuid4()}"
         with self.connect(vhost) as connection:
             connection.channel().queue_declare(
-                made, durable=True, auto_delete=False, arguments=arguments
+                name, durable=True, auto_delete=False, arguments=arguments
             )
-        return made
+        return name
 
     def exchange(self, kind: str = "topic", **bindings: str) -> str:
         """With a queue bound to it for each routing key."""

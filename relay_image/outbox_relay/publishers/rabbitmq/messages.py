@@ -60,7 +60,7 @@ class Encoder:
         if key.__class__ is not str:
             return key  # type: ignore[return-value]
         try:
-            publish = self._publish.get(key) or self._publish_to(key)  # type: ignore[arg-type]
+            publish = self._publish.get(key) or self._publish_to(key)
             header = self._header(claim, size)
         except ValueError as error:
             return refused("INVALID_MESSAGE", f"no message of AMQP: {error}")
@@ -108,12 +108,13 @@ class Encoder:
         for name, value in dict(headers).items():
             parts.append(names.get(name) or self._name(name))
             if value.__class__ is str:
-                raw = value.encode()  # type: ignore[union-attr]
+                raw = value.encode()
                 parts += (pack(b"S", len(raw)), raw)
             elif value is None:
                 parts.append(b"V")
             else:
-                parts += (pack(b"x", len(value)), value)  # type: ignore[list-item]
+                assert isinstance(value, bytes)
+                parts += (pack(b"x", len(value)), value)
         return b"".join(parts)
 
     def _name(self, name: str) -> bytes:

@@ -98,7 +98,7 @@ class RabbitMQPublisher:
             message = encode(claim, largest_frame)
             if message.__class__ is bytes:
                 indexes.append(index)
-                messages.append(message)  # type: ignore[arg-type]
+                messages.append(message)
             else:
                 outcomes[index] = message  # type: ignore[assignment]
         flight, lost = connection.publish(messages, [batch[i].event_id for i in indexes])

@@ -1,0 +1,78 @@
+"""Three relays, one of them killed: nothing is lost, no key gets out of order."""
+
+import os
+import time
+
+import pytest
+
+from broker.rabbitmq.publishers import Broker
+from dev.services import RabbitMQ, wait_until
+from dev.services.rabbitmq import USER
+from fixtures.outbox import Outbox
+from fixtures.relays import StartRelay
+
+pytestmark = [pytest.mark.pg, pytest.mark.rabbitmq, pytest.mark.slow]
+
+EVENTS = int(os.environ.get("OUTBOX_E2E_EVENTS", "5000"))
+BATCH = 100
+KEYS = 50
+
+
+def test_em_18_three_relays_and_a_kill_lose_nothing_and_keep_order(
+    outbox: Outbox,
+    rabbitmq: RabbitMQ,
+    broker: Broker,
+    queue: str,
+    start_relay: StartRelay,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("RABBITMQ_USER", USER)
+    monkeypatch.setenv("RABBITMQ_PASSWORD", rabbitmq.password)
+    outbox.register(ordering="Key")
+    outbox.sql(
+        "INSERT INTO outbox.event (event_type, payload, ordering_key)"
+        " SELECT 'order.created', convert_to(i::text, 'UTF8'), 'k' || i %% %s"
+        " FROM generate_series(1, %s) i",
+        KEYS,
+        EVENTS,
+    )
+    publisher = {
+        "hosts": rabbitmq.host,
+        "routingKey": queue,
+        "deliveryTimeout": "2s",
+        "username": {"env": "RABBITMQ_USER"},
+        "password": {"env": "RABBITMQ_PASSWORD"},
+    }
+    pods = [
+        start_relay(
+            outbox.dsn,
+            f"pod-{n}",
+            kafka={"bootstrapServers": "unused:1"},  # what follows stands instead of it
+            publisher={"rabbitmq": publisher},
+            ordering="Key",
+            lease="3s",
+            batchSize=BATCH,
+            workers=1,  # each may have a batch that it has sent, and not yet recorded
+            retry={"baseDelay": "50ms", "maxDelay": "500ms"},
+        )
+        for n in range(3)
+    ]
+
+    def arrived() -> int:
+        with broker.connect() as connection:
+            declared = connection.channel().queue_declare(queue, passive=True)
+            length: int = declared.message_count
+            return length
+
+    wait_until(lambda: arrived() > EVENTS // 10, 60, "they are at work")
+    pods[0].kill()
+    begin = time.monotonic()
+    wait_until(lambda: outbox.states() == {"PUBLISHED": EVENTS}, 90, "all published")
+    print(f"published {time.monotonic() - begin:.1f} s after the kill")
+    numbers = [int(message.body) for message in broker.read(queue)]
+    assert set(numbers) == set(range(1, EVENTS + 1))
+    print(f"{len(numbers) - EVENTS} duplicates")
+    assert len(numbers) - EVENTS <= BATCH
+    for key in range(KEYS):
+        first_seen = list(dict.fromkeys(n for n in numbers if n % KEYS == key))
+        assert first_seen == sorted(first_seen), key
