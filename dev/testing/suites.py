@@ -11,13 +11,13 @@ from pathlib import Path
 
 MINUTES = {
     "e2e/faults": 10.0,
+    "broker": 10.0,
     "e2e/relays": 9.0,
     "e2e/replays": 8.0,
     "e2e/platform": 6.0,
     "relay": 6.5,
     "store": 5.5,
     "spark": 5.0,
-    "broker": 3.5,
     "crds": 3.0,
     "chaos": 2.5,
     "unit": 2.0,
