@@ -10,7 +10,7 @@ import select
 import socket
 import ssl
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from functools import partial
 from typing import TypeVar
@@ -57,16 +57,21 @@ class Flight:
 
     WAITING, ACKED, NACKED = 0, 1, 2
 
-    def __init__(self, ids: Sequence[str], first_tag: int) -> None:
-        self.answers = bytearray(len(ids))
+    def __init__(self, first_tag: int) -> None:
+        self.answers = bytearray()
         self.returned: dict[int, str] = {}
         """By index, why it could not be routed. Such a message is acked, too."""
         self.started = 0
         """So many were sent, the last of them perhaps in part."""
-        self.left = len(ids)
-        self._index_of = {event_id: index for index, event_id in enumerate(ids)}
+        self.left = 0
+        self._ids: list[str] = []
         self._first_tag = first_tag
         self._lowest = 0
+
+    def add(self, event_id: str) -> None:
+        self._ids.append(event_id)
+        self.answers.append(self.WAITING)
+        self.left += 1
 
     def confirm(self, tag: int, multiple: bool, answer: int) -> None:
         index = tag - self._first_tag
@@ -81,10 +86,11 @@ class Flight:
             self._lowest = max(self._lowest, index + 1)
 
     def give_back(self, event_id: str | None, why: str) -> None:
-        index = self._index_of.get(event_id) if event_id is not None else None
-        if index is None:
+        indexes = [index for index, known in enumerate(self._ids) if known == event_id]
+        if not indexes:
             raise wire.BadFrame("a message came back that was never sent")
-        self.returned[index] = why
+        for index in indexes:  # all of them, if it was sent twice: none may count as arrived
+            self.returned[index] = why
 
 
 class Connection:
@@ -110,7 +116,7 @@ class Connection:
         self._sent_at = self._heard_at = time.monotonic()
         self._poll = select.poll()
         try:
-            self._socket = socket.create_connection(address, max(0.001, until - self.used_at))
+            self._socket = _connected(address, until)
         except OSError as error:
             raise Lost("NO_CONNECTION", f"cannot connect to {address}: {error}") from None
         try:
@@ -151,10 +157,10 @@ class Connection:
         self._send(wire.method_frame(wire.CHANNEL, wire.CONFIRM_SELECT, b"\x00"))
         self._reply(wire.CONFIRM_SELECT_OK)
 
-    def publish(self, messages: Sequence[bytes], ids: Sequence[str]) -> tuple[Flight, Lost | None]:
-        """Send all, then wait for all confirms; and why it ended before, if it did."""
-        flight = self._flight = Flight(ids, self._next_tag)
-        self._next_tag += len(messages)
+    def publish(self, messages: Iterable[tuple[str, bytes]]) -> tuple[Flight, Lost | None]:
+        """Send all, each with the event's id, then wait for all confirms; and why it ended before,
+        if it did. They are asked for one after the other, while the server works on the first."""
+        flight = self._flight = Flight(self._next_tag)
         lost: Lost | None = None
         try:
             self._send_all(messages, flight)
@@ -165,6 +171,7 @@ class Connection:
             lost = as_lost(error, self.address)
         finally:
             self._flight = None
+        self._next_tag += len(flight.answers)
         self.used_at = time.monotonic()
         return flight, lost
 
@@ -186,10 +193,11 @@ class Connection:
         with suppress(OSError):
             self._socket.close()
 
-    def _send_all(self, messages: Sequence[bytes], flight: Flight) -> None:
+    def _send_all(self, messages: Iterable[tuple[str, bytes]], flight: Flight) -> None:
         gathered: list[bytes] = []
         size = 0
-        for message in messages:
+        for event_id, message in messages:
+            flight.add(event_id)
             gathered.append(message)
             size += len(message)
             if size >= SENT_AT_ONCE_BYTES:
@@ -311,6 +319,23 @@ class Connection:
         if frame.method != method:
             raise wire.BadFrame(f"expected the method {method}, and {frame.method} came")
         return frame
+
+
+def _connected(address: Address, until: float) -> socket.socket:
+    """To any address that the name has; the time is for all of them together."""
+    found = socket.getaddrinfo(address.host, address.port, type=socket.SOCK_STREAM)
+    failure: OSError | None = None
+    for tried, (family, kind, protocol, _, place) in enumerate(found):
+        made = socket.socket(family, kind, protocol)
+        try:
+            made.settimeout(max(0.001, (until - time.monotonic()) / (len(found) - tried)))
+            made.connect(place)
+        except OSError as error:
+            made.close()
+            failure = error
+        else:
+            return made
+    raise failure or OSError("the name has no address")
 
 
 def as_lost(error: Exception, address: Address) -> Lost:

@@ -62,7 +62,8 @@ class Pool:
                 connection.close()
             else:
                 self._idle.append(connection)
-            self._changed.notify_all()
+            if self.closed:
+                self._changed.notify_all()
 
     def why_blocked(self) -> str | None:
         with self._changed:

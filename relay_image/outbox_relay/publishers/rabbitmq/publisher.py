@@ -7,7 +7,7 @@ confirmed then. A batch is sent as a whole, and its confirms are collected after
 """
 
 import time
-from collections.abc import Hashable, Sequence
+from collections.abc import Hashable, Iterator, Sequence
 from datetime import timedelta
 
 from outbox_core.contract.publishers.rabbitmq import RabbitMQSettings
@@ -90,18 +90,20 @@ class RabbitMQPublisher:
             self._pool.give_back(connection)
 
     def _send(self, connection: Connection, batch: Sequence[Claim]) -> Sequence[Outcome]:
-        outcomes: list[Outcome | None] = [None] * len(batch)
+        outcomes: list[Outcome] = [NOT_STARTED] * len(batch)
         indexes: list[int] = []
-        messages: list[bytes] = []
         encode, largest_frame = self._encoder.encode, connection.largest_frame
-        for index, claim in enumerate(batch):
-            message = encode(claim, largest_frame)
-            if message.__class__ is bytes:
-                indexes.append(index)
-                messages.append(message)
-            else:
-                outcomes[index] = message  # type: ignore[assignment]
-        flight, lost = connection.publish(messages, [batch[i].event_id for i in indexes])
+
+        def messages() -> Iterator[tuple[str, bytes]]:
+            for index, claim in enumerate(batch):
+                message = encode(claim, largest_frame)
+                if isinstance(message, bytes):
+                    indexes.append(index)
+                    yield claim.event_id, message
+                else:
+                    outcomes[index] = message
+
+        flight, lost = connection.publish(messages())
         waiting: list[int] = []
         for place, index in enumerate(indexes):
             answer = flight.answers[place]
@@ -112,16 +114,14 @@ class RabbitMQPublisher:
                 outcomes[index] = unroutable(why, self._settings.exchange, key)
             elif answer == Flight.NACKED:
                 outcomes[index] = NACKED
-            elif place >= flight.started:
-                outcomes[index] = NOT_STARTED
-            else:
+            elif place < flight.started:
                 waiting.append(index)
         if lost is not None:
             self._encoder.largest = min(self._encoder.largest, largest_taken(lost) or 1 << 62)
             sent = [Sent(str(self._name_of(batch[i])), len(batch[i].payload)) for i in waiting]
             for index, outcome in zip(waiting, settle(lost, sent), strict=True):
                 outcomes[index] = outcome
-        return outcomes  # type: ignore[return-value]
+        return outcomes
 
     def _acked_by(self, claim: Claim) -> Acked:
         """The same for all of a key: RabbitMQ gives messages no number."""

@@ -61,7 +61,7 @@ class Frame(NamedTuple):
 
     @property
     def method(self) -> Method:
-        return METHOD_ID.unpack_from(self.payload)  # type: ignore[return-value]
+        return METHOD_ID.unpack_from(self.payload)
 
 
 class Closing(NamedTuple):
@@ -169,7 +169,7 @@ def mechanisms(start: bytes) -> list[str]:
 
 def tuning(tune: bytes) -> tuple[int, int, int]:
     """Channels, the largest frame, seconds between heartbeats; 0: no limit, or none."""
-    return struct.unpack_from(">HIH", tune, METHOD_ID.size)  # type: ignore[return-value]
+    return struct.unpack_from(">HIH", tune, METHOD_ID.size)
 
 
 def closing(payload: bytes) -> Closing:
