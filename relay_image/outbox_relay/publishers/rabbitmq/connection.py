@@ -196,6 +196,7 @@ class Connection:
             self._socket.close()
 
     def _send_all(self, messages: Iterable[tuple[str, bytes]], flight: Flight) -> None:
+        self._wait_while_blocked()  # it may have heard so while nobody used it
         gathered: list[bytes] = []
         size = 0
         for event_id, message in messages:
