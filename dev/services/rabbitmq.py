@@ -30,12 +30,15 @@ ssl_options.verify = verify_peer
 ssl_options.fail_if_no_peer_cert = false
 load_definitions = {folder}/definitions.json
 max_message_size = {largest}
-vm_memory_high_watermark.absolute = 1GB
+vm_memory_high_watermark.absolute = {memory}
 disk_free_limit.absolute = 1MB
 log.file = false
 log.console = true
 log.console.level = warning
 """
+
+MEMORY = "4GB"
+"""Above which it raises an alarm."""
 
 LARGEST_MESSAGE_BYTES = 2_000_000
 """Smaller than by default, so that a test reaches it quickly."""
@@ -128,6 +131,7 @@ class RabbitMQ(Server):
             tls_port=self.tls_port,
             folder=self.folder,
             largest=LARGEST_MESSAGE_BYTES,
+            memory=MEMORY,
         )
         (self.folder / "rabbitmq.conf").write_text(config)
 

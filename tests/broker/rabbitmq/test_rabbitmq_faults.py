@@ -13,6 +13,7 @@ from broker.rabbitmq.peers import listening, to_server
 from broker.rabbitmq.publishers import Broker, MakePublisher
 from conformance.publisher_contract import make_claim
 from dev.services import RabbitMQ, wait_until
+from dev.services.rabbitmq import MEMORY
 from outbox_core.errors import PublisherError
 from outbox_core.model.attempt import Acked, ErrorClass, Outcome, Refused, Unsent
 from outbox_core.model.event import Claim
@@ -90,7 +91,7 @@ def test_a_server_that_freezes_in_a_batch_is_waited_for_until_the_deadline(
 def alarm(rabbitmq: RabbitMQ) -> Iterator[RabbitMQ]:
     rabbitmq.control("set_vm_memory_high_watermark", "0")
     yield rabbitmq
-    rabbitmq.control("set_vm_memory_high_watermark", "absolute", "1GB")
+    rabbitmq.control("set_vm_memory_high_watermark", "absolute", MEMORY)
 
 
 def test_a_server_short_of_memory_is_an_outage_until_it_says_otherwise(
@@ -109,7 +110,7 @@ def test_a_server_short_of_memory_is_an_outage_until_it_says_otherwise(
     assert isinstance(again, Refused)
     assert again.error.code == "BLOCKED"
     assert time.monotonic() - begin < 0.5  # it did not even try
-    alarm.control("set_vm_memory_high_watermark", "absolute", "1GB")
+    alarm.control("set_vm_memory_high_watermark", "absolute", MEMORY)
     wait_until(lambda: not _fails_probe(publisher), 10, "the end of the alarm is heard")
     assert isinstance(publisher.publish([make_claim()])[0], Acked)
 

@@ -25,6 +25,7 @@ READ_BYTES = 262_144
 LONGEST_POLL_SECONDS = 0.2
 """So that a deadline that has moved nearer, by `close`, is seen."""
 SENT_AT_ONCE_BYTES = 65_536
+GOODBYE_SECONDS = 0.2
 BLOCKED_PATIENCE_SECONDS = 1.0
 """An alarm is often over soon; what waits for it meanwhile is not sent twice."""
 
@@ -185,15 +186,17 @@ class Connection:
             raise as_lost(error, self.address) from None
 
     def close(self) -> None:
-        """Say so, if the server listens; wait for nothing."""
-        with suppress(OSError):
+        """Say so, and wait a moment for the answer: without it the server logs a warning."""
+        with suppress(Lost, OSError, wire.BadFrame):
             if not self.broken:
-                bye = wire.method_frame(0, wire.CLOSE, b"\x00\xc8" + b"\x00" * 5)
-                self._socket.send(bye)
+                self.until = time.monotonic() + GOODBYE_SECONDS
+                self._send(wire.method_frame(0, wire.CLOSE, b"\x00\xc8" + b"\x00" * 5))
+                self._reply(wire.CLOSE_OK)
         with suppress(OSError):
             self._socket.close()
 
     def _send_all(self, messages: Iterable[tuple[str, bytes]], flight: Flight) -> None:
+        self._wait_while_blocked()  # it may have heard so while nobody used it
         gathered: list[bytes] = []
         size = 0
         for event_id, message in messages:

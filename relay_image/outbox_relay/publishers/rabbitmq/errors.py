@@ -26,7 +26,7 @@ NACKED: Final = Refused(
         "a queue did not take it: it is full, or too few of its replicas are there",
     )
 )
-NOT_STARTED: Final = Unsent("no time was left to send it")
+NOT_STARTED: Final = Unsent("the call ended before its turn came")
 ANOTHER_WAS_REFUSED: Final = Unsent("the server refused another event, and closed the channel")
 
 FORBIDDEN_KEY: Final = re.compile(r"access to topic '(.*)' in exchange ", re.DOTALL)
