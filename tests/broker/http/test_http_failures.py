@@ -164,26 +164,23 @@ def test_one_silent_endpoint_holds_up_no_other(
         assert time.monotonic() - began < 1
 
 
-def test_a_dead_endpoint_of_fifty_slows_nobody(make_publisher: MakePublisher) -> None:
-    """The others keep nine tenths of their throughput; 0.3 s for what else the machine does."""
+def test_a_dead_endpoint_of_fifty_holds_up_no_other(make_publisher: MakePublisher) -> None:
+    """How fast the others stay is measured by a bench: here, that nobody waits for the dead one."""
+    dead = 7
     with ExitStack() as stack:
         servers = [stack.enter_context(HttpServer()) for _ in range(50)]
-
-        def seconds(dead: int | None) -> float:
-            publisher = make_publisher(timeout="500ms", **BY_PAYLOAD)
-            batch = [call_to(servers[n % 50]) for n in range(400)]
-            publisher.publish(batch)  # the first call learns it
-            began = time.monotonic()
-            for _ in range(3):
-                outcomes = publisher.publish(batch)
-                for n, outcome in enumerate(outcomes):
-                    assert isinstance(outcome, Acked) == (n % 50 != dead)
-            return time.monotonic() - began
-
-        healthy = min(seconds(None) for _ in range(2))
-        servers[7].shutdown()
-        servers[7].server_close()
-        assert min(seconds(7) for _ in range(2)) < healthy / 0.9 + 0.3
+        servers[dead].shutdown()
+        servers[dead].server_close()
+        publisher = make_publisher(timeout="500ms", perEndpoint=4, **BY_PAYLOAD)
+        batch = [call_to(servers[n % 50]) for n in range(400)]
+        for _ in range(4):
+            outcomes = publisher.publish(batch)
+            others = [o for n, o in enumerate(outcomes) if n % 50 != dead]
+            assert all(isinstance(outcome, Acked) for outcome in others)
+            tried = [o for o in outcomes[dead::50] if isinstance(o, Refused)]
+            assert len(tried) <= 4  # of eight: as many as are sent to it at a time
+            assert {o.error.kind for o in tried} <= {DESTINATION}
+            assert [p.name for p in publisher.parked()] == [f"127.0.0.1:{servers[dead].port}"]
 
 
 def test_the_call_ends_at_its_deadline_and_what_was_not_begun_is_unsent(
