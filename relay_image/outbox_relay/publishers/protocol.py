@@ -41,7 +41,8 @@ class Publisher(Protocol):
 
     def route(self, claim: Claim) -> Hashable | None:
         """Events of one key with an equal route, sent in one call, arrive without a gap: a later
-        one only if every earlier one did. None: no such promise."""
+        one only if every earlier one did. So an equal route is an equal destination too: otherwise
+        one that is parked would be left out, and the next one sent. None: no such promise."""
 
     def blame(self, batch: Sequence[Claim], outcomes: Sequence[Outcome]) -> Sequence[Outcome]:
         """The broker answers a probe, and yet it acknowledged nothing of this batch and all that
