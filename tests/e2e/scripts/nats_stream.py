@@ -11,11 +11,25 @@ import time
 from typing import Any
 
 from outbox_core.contract.publishers.nats import NatsSettings
+from outbox_core.errors import PublisherError
 from outbox_relay.publishers.nats.connection import Connection
 
 url, action, name = sys.argv[1:4]
 until = time.monotonic() + 30
-server = Connection(NatsSettings(servers=(url,)), url, until)
+
+
+def connect() -> Connection:
+    """A Service leads to a new pod a moment after that is ready."""
+    while True:
+        try:
+            return Connection(NatsSettings(servers=(url,)), url, until)
+        except PublisherError:
+            if time.monotonic() > until:
+                raise
+            time.sleep(0.2)
+
+
+server = connect()
 
 
 def ask(api: str, body: dict[str, Any]) -> dict[str, Any]:
