@@ -41,7 +41,21 @@ def test_an_answer_is_read_however_it_is_framed(
     assert outcome == Acked(result)
 
 
-@pytest.mark.parametrize("answer", [b"", b"nonsense\r\n\r\n", b"HTTP/1.1 abc\r\n\r\n", OK[:9]])
+@pytest.mark.parametrize(
+    "answer",
+    [
+        b"",
+        b"nonsense\r\n\r\n",
+        b"HTTP/1.1 abc\r\n\r\n",
+        OK[:9],
+        OK[:-2],
+        OK,
+        OK + b"content-type: text/pl",
+        OK + b"content-length: 0\r\n",
+        b"HTTP/1.1 103 Early Hints\r\n\r\n",
+        b"HTTP/1.1 101 Switching Protocols\r\n\r\n",
+    ],
+)
 def test_what_is_no_answer_is_in_doubt(
     http_server: HttpServer, make_publisher: MakePublisher, answer: bytes
 ) -> None:
@@ -51,4 +65,38 @@ def test_what_is_no_answer_is_in_doubt(
     http_server.answer = lambda got: Misbehave(write)
     (outcome,) = make_publisher().publish([make_claim()])
     assert isinstance(outcome, Refused)
-    assert outcome.error.code in ("BAD_ANSWER", "CONNECTION_LOST")
+    assert outcome.error.code in ("BAD_ANSWER", "CONNECTION_LOST", "HTTP_101")
+
+
+@pytest.mark.parametrize("status", [102, 103, 199])
+@pytest.mark.parametrize("apart", [True, False], ids=["apart", "together"])
+def test_hints_before_the_answer_are_not_the_answer(
+    http_server: HttpServer, make_publisher: MakePublisher, status: int, apart: bool
+) -> None:
+    """Otherwise the next event would get the answer of this one."""
+    publisher = make_publisher(timeout="1s")
+    hint = b"HTTP/1.1 %d Wait\r\nlink: </a>\r\n\r\n" % status
+
+    def answer(handler: Handler) -> None:
+        final = b"HTTP/1.1 422 No\r\ncontent-length: 0\r\n\r\n"
+        for piece in [hint, hint, final] if apart else [hint + hint + final]:
+            handler.wfile.write(piece)
+            handler.wfile.flush()
+
+    http_server.answer = lambda got: Misbehave(answer)
+    for outcome in publisher.publish([make_claim(), make_claim()]):
+        assert isinstance(outcome, Refused)
+        assert outcome.error.code == "HTTP_422"
+
+
+def test_headers_that_our_deadline_cuts_are_no_answer(
+    http_server: HttpServer, make_publisher: MakePublisher
+) -> None:
+    def begin(handler: Handler) -> None:
+        handler.wfile.write(OK)
+        handler.trickle(b"x" * 1000)
+
+    http_server.answer = lambda got: Misbehave(begin)
+    (outcome,) = make_publisher(timeout="500ms").publish([make_claim()])
+    assert isinstance(outcome, Refused)
+    assert outcome.error.code == "TIMEOUT"

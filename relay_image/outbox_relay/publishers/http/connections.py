@@ -7,7 +7,6 @@ address that `egress` has approved; the certificate is compared with the host's 
 """
 
 import http.client
-import io
 import re
 import socket
 import ssl
@@ -15,7 +14,8 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from typing import Any, Final, cast
+from http import HTTPStatus
+from typing import Final, Self, cast
 
 from outbox_relay.publishers.egress import Address
 from outbox_relay.publishers.http.errors import KEPT_BODY_BYTES, Answer, TimedOut
@@ -31,6 +31,9 @@ BODY_SECONDS: Final = 1.0
 """For an answer's body, once its headers are there: it is only kept for people."""
 TICK_SECONDS: Final = 0.1
 
+READ_BYTES: Final = 8192
+INTERIM: Final = frozenset(range(100, 200)) - {HTTPStatus.SWITCHING_PROTOCOLS}
+"""Answers before the answer; 101 is the last one, since what follows is another protocol."""
 SHORT_ANSWER_BYTES: Final = KEPT_BODY_BYTES + 2000
 USUAL_ANSWER: Final = re.compile(
     rb"HTTP/1\.1 (?P<status>[2-5][0-9][0-9])(?: [^\r\n]*)?"
@@ -166,9 +169,15 @@ class Line:
 
     def _unusual_answer(self, method: str, deadline: float, read: bytes) -> tuple[Answer, bool]:
         assert self._sock is not None
-        source = cast(socket.socket, _ReadBefore(read, self._sock))
-        with http.client.HTTPResponse(source, method=method) as response:
+        reader = _Reader(read, self._sock)
+        source = cast(socket.socket, reader)
+        response = http.client.HTTPResponse(source, method=method)
+        response.begin()
+        while response.status in INTERIM:
+            # http.client takes all but 100 for the answer; that is still to come.
+            response = http.client.HTTPResponse(source, method=method)
             response.begin()
+        with response:
             # What it says is settled by now, whatever becomes of the body.
             beginning, reusable = b"", False
             self._watchdog.watch(self, min(deadline, time.monotonic() + BODY_SECONDS))
@@ -178,7 +187,11 @@ class Line:
                     rest = response.length
                     if rest is None or rest <= DRAINED_BYTES:
                         response.read(DRAINED_BYTES)
-                reusable = response.isclosed() and not response.will_close
+                reusable = (
+                    response.isclosed()
+                    and not response.will_close
+                    and response.status != HTTPStatus.SWITCHING_PROTOCOLS
+                )
             after = response.headers.get("retry-after")
             return Answer(response.status, after, beginning), reusable and not self._was_cut
 
@@ -212,25 +225,44 @@ class Line:
         self._sock = self._handle = None
 
 
-class _ReadBefore(io.RawIOBase):
-    """A socket as http.client wants one: begins with what was read from it before."""
+class _Reader:
+    """A socket as http.client wants one, and the file that it makes of it: begins with what was
+    read from it before."""
 
     def __init__(self, read: bytes, sock: socket.socket) -> None:
         self._read = read
         self._sock = sock
 
-    def makefile(self, mode: str) -> io.BufferedReader:
-        return io.BufferedReader(self)
+    def makefile(self, mode: str) -> Self:
+        return self
 
-    def readable(self) -> bool:
-        return True
+    def readline(self, limit: int) -> bytes:
+        """A whole one: where the connection ends in the middle of headers, nobody knows how they
+        would have gone on."""
+        while (end := self._read.find(b"\n", 0, limit)) < 0 and len(self._read) < limit:
+            if not self._fill():
+                raise http.client.RemoteDisconnected("the connection ended within the answer")
+        return self._take(end + 1 if end >= 0 else limit)
 
-    def readinto(self, buffer: Any) -> int:
-        if not self._read:
-            return self._sock.recv_into(buffer)
-        size = min(len(buffer), len(self._read))
-        buffer[:size], self._read = self._read[:size], self._read[size:]
-        return size
+    def read(self, size: int) -> bytes:
+        while len(self._read) < size and self._fill():
+            pass
+        return self._take(size)
+
+    def flush(self) -> None:
+        pass
+
+    def close(self) -> None:
+        """The connection stays: another answer may come."""
+
+    def _fill(self) -> bool:
+        more = self._sock.recv(READ_BYTES)
+        self._read += more
+        return bool(more)
+
+    def _take(self, size: int) -> bytes:
+        taken, self._read = self._read[:size], self._read[size:]
+        return taken
 
 
 class Lines:
