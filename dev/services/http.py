@@ -116,6 +116,7 @@ class HttpServer(ThreadingHTTPServer):
         super().__init__(("127.0.0.1", 0), Handler)
         self.tls = tls
         self.got: list[Got] = []
+        self.connections = 0
         self.answer: Answer = fine
         self.released = threading.Event()
         """Set when what hangs may end."""
@@ -136,6 +137,7 @@ class HttpServer(ThreadingHTTPServer):
 
     def get_request(self) -> tuple[socket.socket, Any]:
         sock, address = super().get_request()
+        self.connections += 1
         if self.tls is not None:
             sock.settimeout(5)
             sock = self.tls.wrap_socket(sock, server_side=True, do_handshake_on_connect=False)

@@ -34,6 +34,7 @@ TICK_SECONDS: Final = 0.1
 READ_BYTES: Final = 8192
 INTERIM: Final = frozenset(range(100, 200)) - {HTTPStatus.SWITCHING_PROTOCOLS}
 """Answers before the answer; 101 is the last one, since what follows is another protocol."""
+WITHOUT_BODY: Final = frozenset((HTTPStatus.NO_CONTENT, HTTPStatus.NOT_MODIFIED))
 SHORT_ANSWER_BYTES: Final = KEPT_BODY_BYTES + 2000
 USUAL_ANSWER: Final = re.compile(
     rb"HTTP/1\.1 (?P<status>[2-5][0-9][0-9])(?: [^\r\n]*)?"
@@ -163,9 +164,10 @@ class Line:
         if usual is None or ODD_ANSWER.search(usual["headers"]):
             return self._unusual_answer(method, deadline, read)
         lengths = CONTENT_LENGTH.findall(usual["headers"])
-        if len(lengths) != 1 or int(lengths[0]) != len(usual["body"]):
+        status, body = int(usual["status"]), usual["body"]
+        if len(lengths) != 1 or int(lengths[0]) != len(body) or (body and status in WITHOUT_BODY):
             return self._unusual_answer(method, deadline, read)
-        return Answer(int(usual["status"]), None, usual["body"]), not self._was_cut
+        return Answer(status, None, body), not self._was_cut
 
     def _unusual_answer(self, method: str, deadline: float, read: bytes) -> tuple[Answer, bool]:
         assert self._sock is not None
@@ -190,7 +192,8 @@ class Line:
                 reusable = (
                     response.isclosed()
                     and not response.will_close
-                    and response.status != HTTPStatus.SWITCHING_PROTOCOLS
+                    and not reader.rest
+                    and _is_framed_once(response)
                 )
             after = response.headers.get("retry-after")
             return Answer(response.status, after, beginning), reusable and not self._was_cut
@@ -202,6 +205,8 @@ class Line:
     def dropped(self) -> bool:
         """Whether the peer has closed it, or sent what nobody asked for."""
         assert self._handle is not None
+        if isinstance(self._sock, ssl.SSLSocket) and self._sock.pending():
+            return True  # it has left the kernel, where the next line looks
         try:
             self._handle.recv(1, socket.MSG_PEEK)
         except BlockingIOError:
@@ -227,10 +232,10 @@ class Line:
 
 class _Reader:
     """A socket as http.client wants one, and the file that it makes of it: begins with what was
-    read from it before."""
+    read from it before. `rest` is what was read and not asked for."""
 
     def __init__(self, read: bytes, sock: socket.socket) -> None:
-        self._read = read
+        self.rest = read
         self._sock = sock
 
     def makefile(self, mode: str) -> Self:
@@ -239,13 +244,13 @@ class _Reader:
     def readline(self, limit: int) -> bytes:
         """A whole one: where the connection ends in the middle of headers, nobody knows how they
         would have gone on."""
-        while (end := self._read.find(b"\n", 0, limit)) < 0 and len(self._read) < limit:
+        while (end := self.rest.find(b"\n", 0, limit)) < 0 and len(self.rest) < limit:
             if not self._fill():
                 raise http.client.RemoteDisconnected("the connection ended within the answer")
         return self._take(end + 1 if end >= 0 else limit)
 
     def read(self, size: int) -> bytes:
-        while len(self._read) < size and self._fill():
+        while len(self.rest) < size and self._fill():
             pass
         return self._take(size)
 
@@ -257,12 +262,22 @@ class _Reader:
 
     def _fill(self) -> bool:
         more = self._sock.recv(READ_BYTES)
-        self._read += more
+        self.rest += more
         return bool(more)
 
     def _take(self, size: int) -> bytes:
-        taken, self._read = self._read[:size], self._read[size:]
+        taken, self.rest = self.rest[:size], self.rest[size:]
         return taken
+
+
+def _is_framed_once(response: http.client.HTTPResponse) -> bool:
+    """Whether there is one way to say where it ends, and so where the next answer begins."""
+    lengths = response.headers.get_all("content-length", [])
+    if len(lengths) + len(response.headers.get_all("transfer-encoding", [])) > 1:
+        return False
+    if response.status in WITHOUT_BODY:
+        return response.length == 0 and lengths in ([], ["0"]) and not response.chunked
+    return response.status not in range(100, 200)
 
 
 class Lines:
