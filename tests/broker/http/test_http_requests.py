@@ -4,6 +4,7 @@ import base64
 import json
 import ssl
 from pathlib import Path
+from typing import Any
 
 import pytest
 from cloudevents.v1.http import from_http
@@ -125,6 +126,62 @@ def test_logins_are_sent_and_read_again(
         ["Bearer renewed"],
         ["Basic " + base64.b64encode(b"user:password").decode()],
     ]
+
+
+@pytest.mark.parametrize(
+    ("known", "changed"),
+    [
+        (b"abc", b"abc\xff"),
+        (b"abc", b""),
+        (b"abc", b"abc\r\nx-evil: 1"),
+        (SECRETS[0].encode(), b"\xff"),
+        (SECRETS[0].encode(), "whsec_é".encode()),
+        (SECRETS[0].encode(), b""),
+    ],
+)
+def test_a_secret_that_becomes_unusable_leaves_the_known_one_in_use(
+    http_server: HttpServer,
+    make_publisher: MakePublisher,
+    tmp_path: Path,
+    caplog: pytest.LogCaptureFixture,
+    known: bytes,
+    changed: bytes,
+) -> None:
+    file = tmp_path / "secret"
+    file.write_bytes(known)
+    ref = {"file": str(file)}
+    ways: list[dict[str, Any]] = [
+        {"signing": {"secrets": [ref]}} if known.startswith(b"whsec_") else {"auth": {"token": ref}}
+    ]
+    if not known.startswith(b"whsec_") and b"\r" not in changed:
+        ways.append({"auth": {"username": ref, "password": ref}})
+    publishers = [make_publisher(**way) for way in ways]
+    file.write_bytes(changed)
+    for publisher in publishers:
+        http_server.got.clear()
+        (outcome,) = publisher.publish([make_claim()])
+        assert isinstance(outcome, Acked)
+        (got,) = http_server.got
+        if known.startswith(b"whsec_"):
+            Webhook(known.decode()).verify(got.body, dict(got.headers))
+        else:
+            expected = ("Bearer abc", "Basic " + base64.b64encode(b"abc:abc").decode())
+            assert got.header("authorization") in expected
+    assert "a changed secret is not used yet" in caplog.text
+    assert "abc" not in caplog.text
+
+
+def test_half_a_character_in_the_key_of_a_check_is_the_fault_of_its_event(
+    http_server: HttpServer, make_publisher: MakePublisher
+) -> None:
+    publisher = make_publisher(
+        check={"url": http_server.url + "/seen/{idempotency_key}"},
+        request="SorUpdate",
+        method="PUT",
+    )
+    change = {"entity_type": "a", "entity_id": "b", "change": 1, "idempotency_key": "\ud800"}
+    (outcome,) = publisher.publish([make_claim(json.dumps(change).encode(), attempts=2)])
+    assert code_of(outcome) == "INVALID_PAYLOAD"
 
 
 def test_ce_32_ce_25_a_webhook_call_is_what_its_payload_describes(

@@ -91,7 +91,10 @@ class Messages:
         if self._check_url is None:
             return None
         values = {**request.claim._asdict(), "idempotency_key": request.key}
-        url = self._check_url.fill(values)
+        try:
+            url = self._check_url.fill(values)
+        except UnicodeError as error:
+            return refused("INVALID_PAYLOAD", str(error))
         return url if isinstance(url, Refused) else place_of(url, trusted=True)
 
     def _event(self, claim: Claim) -> Request | Refused:

@@ -119,10 +119,11 @@ class HttpPublisher:
         if self._stop_at is not None:
             return PUBLISHER_CLOSED
         deadline = min(until, time.monotonic() + self._per_request)
+        if request.claim.attempts > 1 and (asked := self._ask(request, deadline)) is not None:
+            return asked
+        lines = self._lines_of(request)
         try:
-            if request.claim.attempts > 1 and (asked := self._ask(request, deadline)) is not None:
-                return asked
-            head = self._writer.head(request, self._lines_of(request))
+            head = self._writer.head(request, lines)
         except (Unfit, UnicodeError) as error:
             return refused(getattr(error, "code", "INVALID_HEADER"), str(error))
         answer = self._exchange(request.place, head, request.body, request.method, deadline)

@@ -77,7 +77,7 @@ def tls_context(tls: Tls | None) -> FromFiles[ssl.SSLContext]:
                 password = given.key_password and given.key_password.read("http.tls.keyPassword")
                 # Without a password OpenSSL would ask the terminal for one.
                 context.load_cert_chain(given.cert_file, given.key_file, password or "")
-        except (OSError, ssl.SSLError) as error:
+        except (OSError, ValueError) as error:
             raise SettingsError(f"http.tls: {error}") from None
         return context
 

@@ -1,7 +1,6 @@
 """How a request shows who sent it: Standard Webhooks signatures, bearer tokens, passwords."""
 
 import base64
-import binascii
 import hashlib
 import hmac
 from collections.abc import Sequence
@@ -37,7 +36,7 @@ class Signer:
 def signing_key(secret: str) -> bytes:
     try:
         key = base64.b64decode(secret.removeprefix(PREFIX), validate=True)
-    except binascii.Error:
+    except ValueError:  # no base64, or not even ASCII
         key = b""
     if not key:
         # Never the secret itself.
@@ -51,10 +50,12 @@ class Authorization:
 
         def read() -> str:
             if token is not None:
-                return header_safe(f"Bearer {token.read('http.auth.token')}")
+                return f"Bearer {header_safe(token.read('http.auth.token'))}"
             assert username is not None
             assert password is not None
             pair = f"{username.read('http.auth.username')}:{password.read('http.auth.password')}"
+            if pair == ":":
+                raise SettingsError("http.auth: user name and password are empty")
             return f"Basic {base64.b64encode(pair.encode()).decode()}"
 
         self._value = FromFiles(files_of(token, username, password), read)
@@ -64,6 +65,8 @@ class Authorization:
 
 
 def header_safe(value: str) -> str:
+    if not value:
+        raise SettingsError("http.auth.token is empty")
     if not (value.isascii() and value.isprintable()):
         raise SettingsError("http.auth.token has characters that no header can have")
     return value
