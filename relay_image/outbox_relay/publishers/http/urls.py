@@ -11,7 +11,7 @@ from functools import lru_cache
 from typing import Final, NamedTuple
 from urllib.parse import quote
 
-from outbox_core.contract.publishers.http import HOST_FIELD, HttpSettings
+from outbox_core.contract.publishers.http import FIXED_HOST, HttpSettings
 from outbox_core.errors import SettingsError
 from outbox_relay.publishers.egress import PORTS, Blocked, Egress, parse_url
 from outbox_relay.publishers.messages import TEMPLATE_FIELDS, Template
@@ -62,7 +62,7 @@ def event_template(settings: HttpSettings) -> Template | None:
 def check_template(settings: HttpSettings) -> Template | None:
     if settings.check is None:
         return None
-    if HOST_FIELD.match(settings.check.url):
+    if FIXED_HOST.match(settings.check.url) is None:
         raise SettingsError("http.check.url may have no field in its host")
     return _template(settings.check.url, "http.check.url", CHECK_FIELDS)
 
