@@ -3,6 +3,7 @@
 import base64
 import json
 import ssl
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -222,6 +223,24 @@ def test_ce_32_ce_25_a_webhook_call_is_what_its_payload_describes(
     outcomes = publisher.publish([make_claim(payload) for payload, _ in bad])
     assert [code_of(o) for o in outcomes] == [code for _, code in bad]
     assert len(http_server.got) == 1
+
+
+def test_a_payload_nested_too_deeply_fails_alone(
+    http_server: HttpServer, make_publisher: MakePublisher
+) -> None:
+    """Somewhere on the way down, it can still be read and no longer be written."""
+    publisher = make_publisher(request="SorUpdate", method="PUT")
+    deepest = sys.getrecursionlimit() + 10
+    payload = b'{"entity_type": "a", "entity_id": "b", "change": %s}'
+    batch = [
+        make_claim(payload % (b"[" * depth + b"]" * depth))
+        for depth in (1, *range(deepest - 120, deepest), 100_000)
+    ]
+    outcomes = publisher.publish(batch)
+    refused = [outcome for outcome in outcomes if isinstance(outcome, Refused)]
+    assert isinstance(outcomes[0], Acked)
+    assert outcomes[-len(refused) :] == refused
+    assert {code_of(outcome) for outcome in refused} == {"INVALID_PAYLOAD"}
 
 
 def test_ce_24_what_may_have_arrived_is_asked_about_only_before_a_second_attempt(
