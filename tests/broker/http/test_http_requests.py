@@ -13,9 +13,10 @@ from standardwebhooks.webhooks import Webhook, WebhookVerificationError
 
 from broker.http.publishers import MakePublisher
 from conformance.publisher_contract import make_claim
-from dev.services.http import Got, HttpServer, Reply
+from dev.services.http import Got, Handler, HttpServer, Misbehave, Reply
 from fixtures.certificates import Authority
-from outbox_core.model.attempt import Acked, ErrorClass, Outcome, Refused
+from outbox_core.model.attempt import Acked, ErrorClass, Outcome, Refused, Unsent
+from outbox_relay.publishers.http.errors import KEPT_BODY_BYTES
 
 pytestmark = pytest.mark.http
 
@@ -127,6 +128,47 @@ def test_logins_are_sent_and_read_again(
         ["Bearer renewed"],
         ["Basic " + base64.b64encode(b"user:password").decode()],
     ]
+
+
+@pytest.mark.parametrize("status", [200, 401])
+@pytest.mark.parametrize("echo", ["json", "html", "status line", "cut"])
+def test_a_receiver_that_repeats_our_secrets_does_not_make_them_known(
+    http_server: HttpServer, make_publisher: MakePublisher, tmp_path: Path, status: int, echo: str
+) -> None:
+    secrets = {"token": "s3cr3t/t0ken", "password": "pa55/word", "signing": SECRETS[0]}
+    for name, secret in secrets.items():
+        (tmp_path / name).write_text(secret)
+    refs = {name: {"file": str(tmp_path / name)} for name in secrets}
+    basic = base64.b64encode(b"pa55/word:pa55/word").decode()
+    told: list[str] = [*secrets.values(), SECRETS[0].removeprefix("whsec_"), basic]
+
+    def body() -> bytes:
+        if echo == "cut":
+            return b"x" * (KEPT_BODY_BYTES - 8) + b"s3cr3t/t0ken" + b"x" * 10_000
+        if echo == "json":
+            return json.dumps([[secret] for secret in told]).replace("/", "\\/").encode()
+        return "".join(f"<td>{secret}</td>" for secret in told).encode()
+
+    def write(handler: Handler) -> None:
+        handler.wfile.write("".join(told).encode() + b"\r\n\r\n")
+
+    http_server.answer = lambda got: (
+        Misbehave(write) if echo == "status line" else Reply(status, body())
+    )
+    signing = {"secrets": [refs["signing"]]}
+    bearer = make_publisher(auth={"token": refs["token"]}, signing=signing)
+    both = {"username": refs["password"], "password": refs["password"]}
+    texts = []
+    for publisher in (bearer, make_publisher(auth=both, signing=signing)):
+        (outcome,) = publisher.publish([make_claim()])
+        assert not isinstance(outcome, Unsent)
+        texts.append(outcome.result if isinstance(outcome, Acked) else outcome.error.text)
+    assert "s3cr3t" not in texts[0]
+    assert "pa55" not in texts[1]
+    assert basic not in texts[1]
+    for text in texts:
+        assert SECRETS[0].removeprefix("whsec_") not in text
+        assert "***" in text or echo == "cut"
 
 
 @pytest.mark.parametrize(

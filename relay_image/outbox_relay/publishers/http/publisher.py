@@ -152,12 +152,20 @@ class HttpPublisher:
             answer, reusable = line.exchange(head, body, method, deadline)
         except Exception as error:
             line.close()
-            return failure(error, endpoint.name, self._no_answer)
+            refusal = failure(error, endpoint.name, self._no_answer)
+            text = self._hide(refusal.error.text.encode(errors="replace")).decode(errors="replace")
+            return refusal._replace(error=refusal.error._replace(text=text))
         if reusable:
             self._lines.give_back(line)
         else:
             line.close()
-        return answer
+        return answer._replace(body=self._hide(answer.body))
+
+    def _hide(self, text: bytes) -> bytes:
+        for knows in (self._authorization, self._sign):
+            if knows is not None:
+                text = knows.hide(text)
+        return text
 
     def _lines_of(self, request: Request) -> list[tuple[str, str]]:
         lines = self._login()
