@@ -144,16 +144,34 @@ class Line:
         self._watchdog.watch(self, deadline)
         try:
             self._sock.settimeout(_left(deadline))
-            if len(body) < 64_000:
-                self._sock.sendall(head + body)
-            else:
-                self._sock.sendall(head)
-                self._sock.sendall(body)
+            try:
+                self._send(head, body)
+            except OSError:
+                if (refusal := self._early_refusal(method, deadline)) is None:
+                    raise
+                return refusal, False
             return self._answer(method, deadline)
         except (OSError, http.client.HTTPException, ValueError) as error:
             raise self._explained(error) from None
         finally:
             self._watchdog.forget(self)
+
+    def _send(self, head: bytes, body: bytes) -> None:
+        assert self._sock is not None
+        if len(body) < 64_000:
+            self._sock.sendall(head + body)
+        else:
+            self._sock.sendall(head)
+            self._sock.sendall(body)
+
+    def _early_refusal(self, method: str, deadline: float) -> Answer | None:
+        """What the peer said before it stopped reading: 413, mostly. An acknowledgement would be
+        one of half a request, and does not count."""
+        self._end()  # only what is here already
+        with suppress(OSError, http.client.HTTPException, ValueError):
+            answer, _ = self._answer(method, deadline)
+            return answer if answer.status >= HTTPStatus.BAD_REQUEST else None
+        return None
 
     def _answer(self, method: str, deadline: float) -> tuple[Answer, bool]:
         """The usual short answer is read here, because http.client takes ten times as long for its
@@ -218,6 +236,9 @@ class Line:
     def cut(self) -> None:
         """By the watchdog: whatever the other thread waits for ends now."""
         self._was_cut = True
+        self._end()
+
+    def _end(self) -> None:
         if self._handle is not None:
             with suppress(OSError):
                 self._handle.shutdown(socket.SHUT_RDWR)
