@@ -242,6 +242,30 @@ def test_close_ends_what_is_in_flight(
     assert not isinstance(outcomes[0], Acked)
 
 
+def test_nothing_is_sent_once_close_has_returned(
+    http_server: HttpServer, make_publisher: MakePublisher, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked, closed = threading.Event(), threading.Event()
+    resolve = socket.getaddrinfo
+
+    def slow(*args: Any, **options: Any) -> Any:
+        asked.set()
+        closed.wait(20)
+        return resolve(*args, **options)
+
+    monkeypatch.setattr(socket, "getaddrinfo", slow)
+    publisher = make_publisher(f"http://localhost:{http_server.port}/")
+    outcomes: list[object] = []
+    call = threading.Thread(target=lambda: outcomes.extend(publisher.publish([make_claim()])))
+    call.start()
+    assert asked.wait(10)
+    publisher.close(timedelta(0))
+    closed.set()
+    call.join(10)
+    assert isinstance(outcomes[0], Unsent)
+    assert http_server.got == []
+
+
 def test_an_idle_connection_that_the_server_closed_costs_no_event(
     http_server: HttpServer, make_publisher: MakePublisher
 ) -> None:

@@ -18,7 +18,7 @@ from http import HTTPStatus
 from typing import Final, Self, cast
 
 from outbox_relay.publishers.egress import Address
-from outbox_relay.publishers.http.errors import KEPT_BODY_BYTES, Answer, TimedOut
+from outbox_relay.publishers.http.errors import KEPT_BODY_BYTES, Answer, Closed, TimedOut
 from outbox_relay.publishers.http.urls import Endpoint
 
 IDLE_SECONDS: Final = 4.0
@@ -62,7 +62,10 @@ class Watchdog:
         self._thread: threading.Thread | None = None
 
     def watch(self, line: "Line", deadline: float) -> None:
+        """Closed, if nobody would cut it any more."""
         with self._lock:
+            if self._closed:
+                raise Closed
             self._deadlines[line] = deadline
             if self._thread is None:
                 self._thread = threading.Thread(target=self._run, name="http-watch", daemon=True)
@@ -78,7 +81,12 @@ class Watchdog:
         self._limit = deadline
 
     def close(self) -> None:
-        self._closed = True
+        """Cuts what is left."""
+        with self._lock:
+            self._closed = True
+            for line in self._deadlines:
+                line.cut()
+            self._deadlines.clear()
         self._busy.set()
 
     def _run(self) -> None:
@@ -138,8 +146,8 @@ class Line:
     def exchange(
         self, head: bytes, body: bytes, method: str, deadline: float
     ) -> tuple[Answer, bool]:
-        """The answer, and whether the connection can be used again. Whatever is raised, nobody
-        knows whether the request arrived."""
+        """The answer, and whether the connection can be used again. Whatever is raised but Closed,
+        nobody knows whether the request arrived."""
         assert self._sock is not None
         self._watchdog.watch(self, deadline)
         try:
@@ -200,8 +208,8 @@ class Line:
         with response:
             # What it says is settled by now, whatever becomes of the body.
             beginning, reusable = b"", False
-            self._watchdog.watch(self, min(deadline, time.monotonic() + BODY_SECONDS))
-            with suppress(OSError, http.client.HTTPException, ValueError):
+            with suppress(Closed, OSError, http.client.HTTPException, ValueError):
+                self._watchdog.watch(self, min(deadline, time.monotonic() + BODY_SECONDS))
                 beginning = response.read(KEPT_BODY_BYTES)
                 if not response.isclosed():
                     rest = response.length

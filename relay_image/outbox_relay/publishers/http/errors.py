@@ -40,6 +40,10 @@ class TimedOut(Exception):
     """By our own clock, whatever the socket said."""
 
 
+class Closed(Exception):
+    """The publisher was closed before the request began."""
+
+
 def judge(answer: Answer, now: datetime) -> Outcome:
     status = answer.status
     if 200 <= status < 300:

@@ -22,7 +22,7 @@ from outbox_relay.publishers.egress import Address, Blocked
 from outbox_relay.publishers.http.check import check_http
 from outbox_relay.publishers.http.connections import Lines
 from outbox_relay.publishers.http.documents import Unfit
-from outbox_relay.publishers.http.errors import Answer, failure, judge, judge_check
+from outbox_relay.publishers.http.errors import Answer, Closed, failure, judge, judge_check
 from outbox_relay.publishers.http.messages import Messages, Request, Writer
 from outbox_relay.publishers.http.schedule import Schedule
 from outbox_relay.publishers.http.secrets import tls_context
@@ -127,7 +127,7 @@ class HttpPublisher:
         except (Unfit, UnicodeError) as error:
             return refused(getattr(error, "code", "INVALID_HEADER"), str(error))
         answer = self._exchange(request.place, head, request.body, request.method, deadline)
-        return answer if isinstance(answer, Refused) else judge(answer, datetime.now(UTC))
+        return judge(answer, datetime.now(UTC)) if isinstance(answer, Answer) else answer
 
     def _ask(self, request: Request, deadline: float) -> Outcome | None:
         """None: nobody says that it has arrived."""
@@ -136,20 +136,25 @@ class HttpPublisher:
             return place
         question = self._writer.question(place, self._login())
         answer = self._exchange(place, question, b"", "GET", deadline)
-        return answer if isinstance(answer, Refused) else judge_check(answer, datetime.now(UTC))
+        return judge_check(answer, datetime.now(UTC)) if isinstance(answer, Answer) else answer
 
     def _exchange(
         self, place: Place, head: bytes, body: bytes, method: str, deadline: float
-    ) -> Answer | Refused:
+    ) -> Answer | Refused | Unsent:
         endpoint = place.endpoint
         try:
             line = self._lines.take(endpoint, deadline)
         except Blocked as error:
             return refused("BLOCKED", str(error))
+        except Closed:
+            return PUBLISHER_CLOSED
         except Exception as error:
             return failure(error, f"no connection to {endpoint.name}", self._no_answer)
         try:
             answer, reusable = line.exchange(head, body, method, deadline)
+        except Closed:  # while its name was resolved, or the connection made
+            line.close()
+            return PUBLISHER_CLOSED
         except Exception as error:
             line.close()
             refusal = failure(error, endpoint.name, self._no_answer)
