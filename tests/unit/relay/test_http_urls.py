@@ -5,7 +5,7 @@ from pydantic import ValidationError
 
 from outbox_core.contract.publishers.http import HttpSettings
 from outbox_core.errors import SettingsError
-from outbox_relay.publishers.http.urls import check_template
+from outbox_relay.publishers.http.urls import check_template, escape, illegal_url
 
 
 @pytest.mark.parametrize(
@@ -42,3 +42,14 @@ def test_no_event_chooses_the_host_of_a_check() -> None:
     )
     with pytest.raises(SettingsError, match=r"http\.check\.url"):
         check_template(settings)
+
+
+@pytest.mark.parametrize("value", ["..", ".", "../x", "x/..", "x/../y", "..\\x"])
+def test_a_value_that_climbs_is_refused_however_it_is_encoded(value: str) -> None:
+    assert illegal_url(f"http://example.com/a/{escape(value)}/b")
+    assert illegal_url(f"http://example.com/?a={escape(value)}") is None  # there it is no path
+
+
+@pytest.mark.parametrize("value", ["a/b", "a..b/c", "...", "a\\b"])
+def test_a_value_that_does_not_climb_is_taken(value: str) -> None:
+    assert illegal_url(f"http://example.com/a/{escape(value)}/b") is None

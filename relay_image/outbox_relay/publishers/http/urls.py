@@ -21,6 +21,8 @@ CHECK_FIELDS: Final = (*URL_FIELDS, "idempotency_key", "event_id")
 ENTITY_FIELDS: Final = ("entity_type", "entity_id")
 LONGEST_URL: Final = 8000
 ENCODED_DOT: Final = re.compile(r"(?i)%2e")
+SEPARATOR: Final = re.compile(r"(?i)/|%2f|%5c")
+"""Of a path; the encoded ones too, since some servers decode a path before they walk it."""
 
 
 class Endpoint(NamedTuple):
@@ -87,7 +89,7 @@ def illegal_url(url: str) -> str | None:
         path = parse_url(url).path.partition("?")[0]
     except Blocked as error:
         return str(error)
-    if {".", ".."} & set(ENCODED_DOT.sub(".", path).split("/")):
+    if {".", ".."} & set(SEPARATOR.split(ENCODED_DOT.sub(".", path))):
         return "a part of its path is `.` or `..`"
     return None
 
