@@ -85,7 +85,7 @@ class Handler(BaseHTTPRequestHandler):
         self.server.released.wait(60)
 
     def slow_headers(self) -> None:
-        self._trickle(b"HTTP/1.1 200 OK\r\n" + b"x-slow: yes\r\n" * 1000)
+        self.trickle(b"HTTP/1.1 200 OK\r\n" + b"x-slow: yes\r\n" * 1000)
 
     def endless_body(self) -> None:
         self.wfile.write(b"HTTP/1.1 200 OK\r\n\r\n")
@@ -94,9 +94,9 @@ class Handler(BaseHTTPRequestHandler):
 
     def trickling_body(self) -> None:
         self.wfile.write(b"HTTP/1.1 200 OK\r\ncontent-length: 1000\r\n\r\n")
-        self._trickle(b"x" * 1000)
+        self.trickle(b"x" * 1000)
 
-    def _trickle(self, data: bytes) -> None:
+    def trickle(self, data: bytes) -> None:
         for n in range(len(data)):
             self.wfile.write(data[n : n + 1])
             self.wfile.flush()
@@ -116,6 +116,7 @@ class HttpServer(ThreadingHTTPServer):
         super().__init__(("127.0.0.1", 0), Handler)
         self.tls = tls
         self.got: list[Got] = []
+        self.connections = 0
         self.answer: Answer = fine
         self.released = threading.Event()
         """Set when what hangs may end."""
@@ -136,6 +137,7 @@ class HttpServer(ThreadingHTTPServer):
 
     def get_request(self) -> tuple[socket.socket, Any]:
         sock, address = super().get_request()
+        self.connections += 1
         if self.tls is not None:
             sock.settimeout(5)
             sock = self.tls.wrap_socket(sock, server_side=True, do_handshake_on_connect=False)

@@ -92,9 +92,22 @@ class SecretRef(Settings):
             value = os.environ.get(self.env)
             if value is None:
                 raise SettingsError(f"{what}: the environment variable {self.env} is not set")
+            if not _is_text(value):
+                raise SettingsError(f"{what}: the environment variable {self.env} is not UTF-8")
             return value
         assert self.file is not None
         try:
-            return self.file.read_text().rstrip("\r\n")
+            return self.file.read_text("utf-8").rstrip("\r\n")
         except OSError as error:
             raise SettingsError(f"{what}: cannot read {self.file}: {error.strerror}") from error
+        except UnicodeDecodeError:  # which quotes the secret, so that it is no cause to name
+            raise SettingsError(f"{what}: {self.file} is not UTF-8") from None
+
+
+def _is_text(value: str) -> bool:
+    """Bytes that are not UTF-8 are in an environment variable as halves of characters."""
+    try:
+        value.encode()
+    except UnicodeEncodeError:
+        return False
+    return True

@@ -1,6 +1,7 @@
 """What becomes of an event when its endpoint refuses, misbehaves or is not there."""
 
 import json
+import socket
 import threading
 import time
 from collections.abc import Callable
@@ -14,9 +15,11 @@ import pytest
 from broker.http.publishers import MakePublisher
 from conformance.publisher_contract import make_claim
 from dev.services.http import Got, Handler, HttpServer, Misbehave, Reply, dead_port
+from outbox_core.contract.publishers.http import HttpSettings
 from outbox_core.model.attempt import Acked, ErrorClass, Refused, Unsent
 from outbox_core.model.event import Claim
 from outbox_relay.publishers.http.errors import KEPT_BODY_BYTES
+from outbox_relay.publishers.http.publisher import HttpPublisher
 
 pytestmark = pytest.mark.http
 
@@ -94,6 +97,28 @@ def test_a_connection_cut_before_the_answer_is_in_doubt(
     (outcome,) = publisher.publish([make_claim()])
     assert isinstance(outcome, Refused)
     assert (outcome.error.kind, outcome.error.code) == (OUTAGE, "CONNECTION_LOST")
+
+
+@pytest.mark.parametrize(("status", "code"), [(413, "HTTP_413"), (200, "CONNECTION_LOST")])
+def test_a_refusal_sent_before_the_body_was_read_is_heard(status: int, code: str) -> None:
+    """And nothing but a refusal: who has not read the event has not taken it."""
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+
+        def serve() -> None:
+            connection, _ = listener.accept()
+            with connection:
+                connection.recv(1000)
+                connection.sendall(b"HTTP/1.1 %d x\r\ncontent-length: 0\r\n\r\n" % status)
+
+        server = threading.Thread(target=serve)
+        server.start()
+        url = f"http://127.0.0.1:{listener.getsockname()[1]}/"
+        publisher = HttpPublisher(HttpSettings(url=url, max_message_bytes=20_000_000))
+        (outcome,) = publisher.publish([make_claim(b"x" * 9_000_000)])
+        publisher.close(timedelta(seconds=1))
+        server.join()
+    assert isinstance(outcome, Refused)
+    assert outcome.error.code == code
 
 
 def test_nobody_there_and_no_such_name_are_an_outage(make_publisher: MakePublisher) -> None:
@@ -212,6 +237,30 @@ def test_close_ends_what_is_in_flight(
     call.join(5)
     assert time.monotonic() - began < 3
     assert not isinstance(outcomes[0], Acked)
+
+
+def test_nothing_is_sent_once_close_has_returned(
+    http_server: HttpServer, make_publisher: MakePublisher, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked, closed = threading.Event(), threading.Event()
+    resolve = socket.getaddrinfo
+
+    def slow(*args: Any, **options: Any) -> Any:
+        asked.set()
+        closed.wait(20)
+        return resolve(*args, **options)
+
+    monkeypatch.setattr(socket, "getaddrinfo", slow)
+    publisher = make_publisher(f"http://localhost:{http_server.port}/")
+    outcomes: list[object] = []
+    call = threading.Thread(target=lambda: outcomes.extend(publisher.publish([make_claim()])))
+    call.start()
+    assert asked.wait(10)
+    publisher.close(timedelta(0))
+    closed.set()
+    call.join(10)
+    assert isinstance(outcomes[0], Unsent)
+    assert http_server.got == []
 
 
 def test_an_idle_connection_that_the_server_closed_costs_no_event(

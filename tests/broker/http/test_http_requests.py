@@ -3,7 +3,9 @@
 import base64
 import json
 import ssl
+import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 from cloudevents.v1.http import from_http
@@ -11,9 +13,10 @@ from standardwebhooks.webhooks import Webhook, WebhookVerificationError
 
 from broker.http.publishers import MakePublisher
 from conformance.publisher_contract import make_claim
-from dev.services.http import Got, HttpServer, Reply
+from dev.services.http import Got, Handler, HttpServer, Misbehave, Reply
 from fixtures.certificates import Authority
-from outbox_core.model.attempt import Acked, ErrorClass, Outcome, Refused
+from outbox_core.model.attempt import Acked, ErrorClass, Outcome, Refused, Unsent
+from outbox_relay.publishers.http.errors import KEPT_BODY_BYTES
 
 pytestmark = pytest.mark.http
 
@@ -127,6 +130,103 @@ def test_logins_are_sent_and_read_again(
     ]
 
 
+@pytest.mark.parametrize("status", [200, 401])
+@pytest.mark.parametrize("echo", ["json", "html", "status line", "cut"])
+def test_a_receiver_that_repeats_our_secrets_does_not_make_them_known(
+    http_server: HttpServer, make_publisher: MakePublisher, tmp_path: Path, status: int, echo: str
+) -> None:
+    secrets = {"token": "s3cr3t/t0ken", "password": "pa55/word", "signing": SECRETS[0]}
+    for name, secret in secrets.items():
+        (tmp_path / name).write_text(secret)
+    refs = {name: {"file": str(tmp_path / name)} for name in secrets}
+    basic = base64.b64encode(b"pa55/word:pa55/word").decode()
+    told: list[str] = [*secrets.values(), SECRETS[0].removeprefix("whsec_"), basic]
+
+    def body() -> bytes:
+        if echo == "cut":
+            return b"x" * (KEPT_BODY_BYTES - 8) + b"s3cr3t/t0ken" + b"x" * 10_000
+        if echo == "json":
+            return json.dumps([[secret] for secret in told]).replace("/", "\\/").encode()
+        return "".join(f"<td>{secret}</td>" for secret in told).encode()
+
+    def write(handler: Handler) -> None:
+        handler.wfile.write("".join(told).encode() + b"\r\n\r\n")
+
+    http_server.answer = lambda got: (
+        Misbehave(write) if echo == "status line" else Reply(status, body())
+    )
+    signing = {"secrets": [refs["signing"]]}
+    bearer = make_publisher(auth={"token": refs["token"]}, signing=signing)
+    both = {"username": refs["password"], "password": refs["password"]}
+    texts = []
+    for publisher in (bearer, make_publisher(auth=both, signing=signing)):
+        (outcome,) = publisher.publish([make_claim()])
+        assert not isinstance(outcome, Unsent)
+        texts.append(outcome.result if isinstance(outcome, Acked) else outcome.error.text)
+    assert "s3cr3t" not in texts[0]
+    assert "pa55" not in texts[1]
+    assert basic not in texts[1]
+    for text in texts:
+        assert SECRETS[0].removeprefix("whsec_") not in text
+        assert "***" in text or echo == "cut"
+
+
+@pytest.mark.parametrize(
+    ("known", "changed"),
+    [
+        (b"abc", b"abc\xff"),
+        (b"abc", b""),
+        (b"abc", b"abc\r\nx-evil: 1"),
+        (SECRETS[0].encode(), b"\xff"),
+        (SECRETS[0].encode(), "whsec_é".encode()),
+        (SECRETS[0].encode(), b""),
+    ],
+)
+def test_a_secret_that_becomes_unusable_leaves_the_known_one_in_use(
+    http_server: HttpServer,
+    make_publisher: MakePublisher,
+    tmp_path: Path,
+    caplog: pytest.LogCaptureFixture,
+    known: bytes,
+    changed: bytes,
+) -> None:
+    file = tmp_path / "secret"
+    file.write_bytes(known)
+    ref = {"file": str(file)}
+    ways: list[dict[str, Any]] = [
+        {"signing": {"secrets": [ref]}} if known.startswith(b"whsec_") else {"auth": {"token": ref}}
+    ]
+    if not known.startswith(b"whsec_") and b"\r" not in changed:
+        ways.append({"auth": {"username": ref, "password": ref}})
+    publishers = [make_publisher(**way) for way in ways]
+    file.write_bytes(changed)
+    for publisher in publishers:
+        http_server.got.clear()
+        (outcome,) = publisher.publish([make_claim()])
+        assert isinstance(outcome, Acked)
+        (got,) = http_server.got
+        if known.startswith(b"whsec_"):
+            Webhook(known.decode()).verify(got.body, dict(got.headers))
+        else:
+            expected = ("Bearer abc", "Basic " + base64.b64encode(b"abc:abc").decode())
+            assert got.header("authorization") in expected
+    assert "a changed secret is not used yet" in caplog.text
+    assert "abc" not in caplog.text
+
+
+def test_half_a_character_in_the_key_of_a_check_is_the_fault_of_its_event(
+    http_server: HttpServer, make_publisher: MakePublisher
+) -> None:
+    publisher = make_publisher(
+        check={"url": http_server.url + "/seen/{idempotency_key}"},
+        request="SorUpdate",
+        method="PUT",
+    )
+    change = {"entity_type": "a", "entity_id": "b", "change": 1, "idempotency_key": "\ud800"}
+    (outcome,) = publisher.publish([make_claim(json.dumps(change).encode(), attempts=2)])
+    assert code_of(outcome) == "INVALID_PAYLOAD"
+
+
 def test_ce_32_ce_25_a_webhook_call_is_what_its_payload_describes(
     http_server: HttpServer, make_publisher: MakePublisher
 ) -> None:
@@ -165,6 +265,24 @@ def test_ce_32_ce_25_a_webhook_call_is_what_its_payload_describes(
     outcomes = publisher.publish([make_claim(payload) for payload, _ in bad])
     assert [code_of(o) for o in outcomes] == [code for _, code in bad]
     assert len(http_server.got) == 1
+
+
+def test_a_payload_nested_too_deeply_fails_alone(
+    http_server: HttpServer, make_publisher: MakePublisher
+) -> None:
+    """Somewhere on the way down, it can still be read and no longer be written."""
+    publisher = make_publisher(request="SorUpdate", method="PUT")
+    deepest = sys.getrecursionlimit() + 10
+    payload = b'{"entity_type": "a", "entity_id": "b", "change": %s}'
+    batch = [
+        make_claim(payload % (b"[" * depth + b"]" * depth))
+        for depth in (1, *range(deepest - 120, deepest), 100_000)
+    ]
+    outcomes = publisher.publish(batch)
+    refused = [outcome for outcome in outcomes if isinstance(outcome, Refused)]
+    assert isinstance(outcomes[0], Acked)
+    assert outcomes[-len(refused) :] == refused
+    assert {code_of(outcome) for outcome in refused} == {"INVALID_PAYLOAD"}
 
 
 def test_ce_24_what_may_have_arrived_is_asked_about_only_before_a_second_attempt(

@@ -316,6 +316,20 @@ def test_a_secret_is_read_from_a_file_without_its_last_newline(tmp_path: Path) -
     assert SecretRef(file=file).read("store.dsn") == " hunter2"
 
 
+def test_a_secret_that_is_no_text_is_told_without_its_bytes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = tmp_path / "secret"
+    file.write_bytes(b"hunter2\xff")
+    monkeypatch.setenv("SOME_SECRET", "hunter2\udcff")
+    for ref in (SecretRef(file=file), SecretRef(env="SOME_SECRET")):
+        with pytest.raises(SettingsError, match="is not UTF-8") as caught:
+            ref.read("store.dsn")
+        assert "hunter2" not in str(caught.value)
+        assert caught.value.__cause__ is None
+        assert caught.value.__suppress_context__ or caught.value.__context__ is None
+
+
 def test_a_secret_is_read_when_it_is_needed(monkeypatch: pytest.MonkeyPatch) -> None:
     ref = SecretRef(env="SOME_SECRET")
     monkeypatch.setenv("SOME_SECRET", "first")

@@ -10,7 +10,8 @@ from pydantic import Field, model_validator
 from outbox_core.contract.publishers.common import Format, FormattedKind, Tls
 from outbox_core.contract.values import Duration, SecretRef, Settings
 
-HOST_FIELD: Final = re.compile(r"^https?://[^/?#]*\{")
+FIXED_HOST: Final = re.compile(r"https?://[^/?#{]*(?:[/?#]|\Z)")
+"""How a template begins whose host no event chooses. Whatever begins otherwise is not trusted."""
 
 URL_OR_PAYLOAD = "url is needed, except with request: Payload, whose events have their own"
 HOSTS_NEEDED = "name allowedHosts: the events choose the host"
@@ -20,12 +21,13 @@ TIMEOUT_FITS = "timeout must not be longer than deliveryTimeout: lower the one o
 AUTH = "name a token, or a username and a password"
 
 Host = Annotated[str, Field(min_length=1, max_length=253)]
+UrlTemplate = Annotated[str, Field(min_length=1, max_length=8000, pattern=r"^https?://")]
 HeaderName = Annotated[str, Field(pattern=r"^[A-Za-z0-9!#$%&'*+.^_`|~-]{1,200}$")]
 HeaderValue = Annotated[str, Field(pattern=r"^[ -~]*$", max_length=8000)]
 
 
 class HttpCheck(Settings):
-    url: Annotated[str, Field(min_length=1, max_length=8000)]
+    url: UrlTemplate
     """A template like `url`, which may use {idempotency_key} and {event_id} too. Before an event is
     sent again, the relay asks here with GET whether it has arrived already. 2xx: it has, and counts
     as published. 404: it has not, and is sent. Any other answer: it is tried again later."""
@@ -34,7 +36,7 @@ class HttpCheck(Settings):
 class HttpBase(FormattedKind):
     """What `relay.yaml` and an OutboxRelay share."""
 
-    url: Annotated[str, Field(min_length=1, max_length=8000)] | None = None
+    url: UrlTemplate | None = None
     """Where events go: a template that may use {event_type}, {aggregate_type}, {tenant_id} and
     {aggregate_id}, whose values are percent-encoded. Required, except with request: Payload."""
     request: Literal["Event", "Payload", "SorUpdate"] = "Event"
@@ -81,7 +83,7 @@ class HttpBase(FormattedKind):
     @property
     def hosts_from_events(self) -> bool:
         return self.request == "Payload" or (
-            self.url is not None and HOST_FIELD.match(self.url) is not None
+            self.url is not None and FIXED_HOST.match(self.url) is None
         )
 
     @model_validator(mode="after")

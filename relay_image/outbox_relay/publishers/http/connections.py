@@ -7,7 +7,6 @@ address that `egress` has approved; the certificate is compared with the host's 
 """
 
 import http.client
-import io
 import re
 import socket
 import ssl
@@ -15,10 +14,11 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from typing import Any, Final, cast
+from http import HTTPStatus
+from typing import Final, Self, cast
 
 from outbox_relay.publishers.egress import Address
-from outbox_relay.publishers.http.errors import KEPT_BODY_BYTES, Answer, TimedOut
+from outbox_relay.publishers.http.errors import KEPT_BODY_BYTES, Answer, Closed, TimedOut
 from outbox_relay.publishers.http.urls import Endpoint
 
 IDLE_SECONDS: Final = 4.0
@@ -31,6 +31,10 @@ BODY_SECONDS: Final = 1.0
 """For an answer's body, once its headers are there: it is only kept for people."""
 TICK_SECONDS: Final = 0.1
 
+READ_BYTES: Final = 8192
+INTERIM: Final = frozenset(range(100, 200)) - {HTTPStatus.SWITCHING_PROTOCOLS}
+"""Answers before the answer; 101 is the last one, since what follows is another protocol."""
+WITHOUT_BODY: Final = frozenset((HTTPStatus.NO_CONTENT, HTTPStatus.NOT_MODIFIED))
 SHORT_ANSWER_BYTES: Final = KEPT_BODY_BYTES + 2000
 USUAL_ANSWER: Final = re.compile(
     rb"HTTP/1\.1 (?P<status>[2-5][0-9][0-9])(?: [^\r\n]*)?"
@@ -58,7 +62,10 @@ class Watchdog:
         self._thread: threading.Thread | None = None
 
     def watch(self, line: "Line", deadline: float) -> None:
+        """Closed, if nobody would cut it any more."""
         with self._lock:
+            if self._closed:
+                raise Closed
             self._deadlines[line] = deadline
             if self._thread is None:
                 self._thread = threading.Thread(target=self._run, name="http-watch", daemon=True)
@@ -74,7 +81,12 @@ class Watchdog:
         self._limit = deadline
 
     def close(self) -> None:
-        self._closed = True
+        """Cuts what is left."""
+        with self._lock:
+            self._closed = True
+            for line in self._deadlines:
+                line.cut()
+            self._deadlines.clear()
         self._busy.set()
 
     def _run(self) -> None:
@@ -134,22 +146,40 @@ class Line:
     def exchange(
         self, head: bytes, body: bytes, method: str, deadline: float
     ) -> tuple[Answer, bool]:
-        """The answer, and whether the connection can be used again. Whatever is raised, nobody
-        knows whether the request arrived."""
+        """The answer, and whether the connection can be used again. Whatever is raised but Closed,
+        nobody knows whether the request arrived."""
         assert self._sock is not None
         self._watchdog.watch(self, deadline)
         try:
             self._sock.settimeout(_left(deadline))
-            if len(body) < 64_000:
-                self._sock.sendall(head + body)
-            else:
-                self._sock.sendall(head)
-                self._sock.sendall(body)
+            try:
+                self._send(head, body)
+            except OSError:
+                if (refusal := self._early_refusal(method, deadline)) is None:
+                    raise
+                return refusal, False
             return self._answer(method, deadline)
         except (OSError, http.client.HTTPException, ValueError) as error:
             raise self._explained(error) from None
         finally:
             self._watchdog.forget(self)
+
+    def _send(self, head: bytes, body: bytes) -> None:
+        assert self._sock is not None
+        if len(body) < 64_000:
+            self._sock.sendall(head + body)
+        else:
+            self._sock.sendall(head)
+            self._sock.sendall(body)
+
+    def _early_refusal(self, method: str, deadline: float) -> Answer | None:
+        """What the peer said before it stopped reading: 413, mostly. An acknowledgement would be
+        one of half a request, and does not count."""
+        self._end()  # only what is here already
+        with suppress(OSError, http.client.HTTPException, ValueError):
+            answer, _ = self._answer(method, deadline)
+            return answer if answer.status >= HTTPStatus.BAD_REQUEST else None
+        return None
 
     def _answer(self, method: str, deadline: float) -> tuple[Answer, bool]:
         """The usual short answer is read here, because http.client takes ten times as long for its
@@ -160,25 +190,37 @@ class Line:
         if usual is None or ODD_ANSWER.search(usual["headers"]):
             return self._unusual_answer(method, deadline, read)
         lengths = CONTENT_LENGTH.findall(usual["headers"])
-        if len(lengths) != 1 or int(lengths[0]) != len(usual["body"]):
+        status, body = int(usual["status"]), usual["body"]
+        if len(lengths) != 1 or int(lengths[0]) != len(body) or (body and status in WITHOUT_BODY):
             return self._unusual_answer(method, deadline, read)
-        return Answer(int(usual["status"]), None, usual["body"]), not self._was_cut
+        return Answer(status, None, body), not self._was_cut
 
     def _unusual_answer(self, method: str, deadline: float, read: bytes) -> tuple[Answer, bool]:
         assert self._sock is not None
-        source = cast(socket.socket, _ReadBefore(read, self._sock))
-        with http.client.HTTPResponse(source, method=method) as response:
+        reader = _Reader(read, self._sock)
+        source = cast(socket.socket, reader)
+        response = http.client.HTTPResponse(source, method=method)
+        response.begin()
+        while response.status in INTERIM:
+            # http.client takes all but 100 for the answer; that is still to come.
+            response = http.client.HTTPResponse(source, method=method)
             response.begin()
+        with response:
             # What it says is settled by now, whatever becomes of the body.
             beginning, reusable = b"", False
-            self._watchdog.watch(self, min(deadline, time.monotonic() + BODY_SECONDS))
-            with suppress(OSError, http.client.HTTPException, ValueError):
+            with suppress(Closed, OSError, http.client.HTTPException, ValueError):
+                self._watchdog.watch(self, min(deadline, time.monotonic() + BODY_SECONDS))
                 beginning = response.read(KEPT_BODY_BYTES)
                 if not response.isclosed():
                     rest = response.length
                     if rest is None or rest <= DRAINED_BYTES:
                         response.read(DRAINED_BYTES)
-                reusable = response.isclosed() and not response.will_close
+                reusable = (
+                    response.isclosed()
+                    and not response.will_close
+                    and not reader.rest
+                    and _is_framed_once(response)
+                )
             after = response.headers.get("retry-after")
             return Answer(response.status, after, beginning), reusable and not self._was_cut
 
@@ -189,6 +231,8 @@ class Line:
     def dropped(self) -> bool:
         """Whether the peer has closed it, or sent what nobody asked for."""
         assert self._handle is not None
+        if isinstance(self._sock, ssl.SSLSocket) and self._sock.pending():
+            return True  # it has left the kernel, where the next line looks
         try:
             self._handle.recv(1, socket.MSG_PEEK)
         except BlockingIOError:
@@ -200,6 +244,9 @@ class Line:
     def cut(self) -> None:
         """By the watchdog: whatever the other thread waits for ends now."""
         self._was_cut = True
+        self._end()
+
+    def _end(self) -> None:
         if self._handle is not None:
             with suppress(OSError):
                 self._handle.shutdown(socket.SHUT_RDWR)
@@ -212,25 +259,54 @@ class Line:
         self._sock = self._handle = None
 
 
-class _ReadBefore(io.RawIOBase):
-    """A socket as http.client wants one: begins with what was read from it before."""
+class _Reader:
+    """A socket as http.client wants one, and the file that it makes of it: begins with what was
+    read from it before. `rest` is what was read and not asked for."""
 
     def __init__(self, read: bytes, sock: socket.socket) -> None:
-        self._read = read
+        self.rest = read
         self._sock = sock
 
-    def makefile(self, mode: str) -> io.BufferedReader:
-        return io.BufferedReader(self)
+    def makefile(self, mode: str) -> Self:
+        return self
 
-    def readable(self) -> bool:
-        return True
+    def readline(self, limit: int) -> bytes:
+        """A whole one: where the connection ends in the middle of headers, nobody knows how they
+        would have gone on."""
+        while (end := self.rest.find(b"\n", 0, limit)) < 0 and len(self.rest) < limit:
+            if not self._fill():
+                raise http.client.RemoteDisconnected("the connection ended within the answer")
+        return self._take(end + 1 if end >= 0 else limit)
 
-    def readinto(self, buffer: Any) -> int:
-        if not self._read:
-            return self._sock.recv_into(buffer)
-        size = min(len(buffer), len(self._read))
-        buffer[:size], self._read = self._read[:size], self._read[size:]
-        return size
+    def read(self, size: int) -> bytes:
+        while len(self.rest) < size and self._fill():
+            pass
+        return self._take(size)
+
+    def flush(self) -> None:
+        pass
+
+    def close(self) -> None:
+        """The connection stays: another answer may come."""
+
+    def _fill(self) -> bool:
+        more = self._sock.recv(READ_BYTES)
+        self.rest += more
+        return bool(more)
+
+    def _take(self, size: int) -> bytes:
+        taken, self.rest = self.rest[:size], self.rest[size:]
+        return taken
+
+
+def _is_framed_once(response: http.client.HTTPResponse) -> bool:
+    """Whether there is one way to say where it ends, and so where the next answer begins."""
+    lengths = response.headers.get_all("content-length", [])
+    if len(lengths) + len(response.headers.get_all("transfer-encoding", [])) > 1:
+        return False
+    if response.status in WITHOUT_BODY:
+        return response.length == 0 and lengths in ([], ["0"]) and not response.chunked
+    return response.status not in range(100, 200)
 
 
 class Lines:

@@ -40,6 +40,10 @@ class TimedOut(Exception):
     """By our own clock, whatever the socket said."""
 
 
+class Closed(Exception):
+    """The publisher was closed before the request began."""
+
+
 def judge(answer: Answer, now: datetime) -> Outcome:
     status = answer.status
     if 200 <= status < 300:
@@ -80,11 +84,11 @@ def after(answer: Answer, now: datetime) -> float:
         return float(value[:9])
     try:
         moment = email.utils.parsedate_to_datetime(value)
-    except ValueError:
+        if moment.tzinfo is None:
+            moment = moment.replace(tzinfo=UTC)
+        return max(0.0, (moment - now).total_seconds())
+    except (ValueError, OverflowError):  # no date, or one beyond the calendar
         return 0.0
-    if moment.tzinfo is None:
-        moment = moment.replace(tzinfo=UTC)
-    return max(0.0, (moment - now).total_seconds())
 
 
 def _described(answer: Answer) -> str:

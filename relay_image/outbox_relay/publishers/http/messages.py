@@ -70,6 +70,8 @@ class Messages:
             return refused(error.code, str(error))
         except UnicodeError as error:  # half a character, which JSON can write
             return refused("INVALID_PAYLOAD", str(error))
+        except RecursionError:  # what can just be read, cannot always be written again
+            return refused("INVALID_PAYLOAD", "the payload is nested too deeply")
         if isinstance(made, Request) and len(made.body) > self._settings.max_message_bytes:
             limit = self._settings.max_message_bytes
             text = f"the body has {len(made.body)} bytes, and maxMessageBytes is {limit}"
@@ -91,7 +93,10 @@ class Messages:
         if self._check_url is None:
             return None
         values = {**request.claim._asdict(), "idempotency_key": request.key}
-        url = self._check_url.fill(values)
+        try:
+            url = self._check_url.fill(values)
+        except UnicodeError as error:
+            return refused("INVALID_PAYLOAD", str(error))
         return url if isinstance(url, Refused) else place_of(url, trusted=True)
 
     def _event(self, claim: Claim) -> Request | Refused:

@@ -22,7 +22,7 @@ from outbox_relay.publishers.egress import Address, Blocked
 from outbox_relay.publishers.http.check import check_http
 from outbox_relay.publishers.http.connections import Lines
 from outbox_relay.publishers.http.documents import Unfit
-from outbox_relay.publishers.http.errors import Answer, failure, judge, judge_check
+from outbox_relay.publishers.http.errors import Answer, Closed, failure, judge, judge_check
 from outbox_relay.publishers.http.messages import Messages, Request, Writer
 from outbox_relay.publishers.http.schedule import Schedule
 from outbox_relay.publishers.http.secrets import tls_context
@@ -119,14 +119,15 @@ class HttpPublisher:
         if self._stop_at is not None:
             return PUBLISHER_CLOSED
         deadline = min(until, time.monotonic() + self._per_request)
+        if request.claim.attempts > 1 and (asked := self._ask(request, deadline)) is not None:
+            return asked
+        lines = self._lines_of(request)
         try:
-            if request.claim.attempts > 1 and (asked := self._ask(request, deadline)) is not None:
-                return asked
-            head = self._writer.head(request, self._lines_of(request))
+            head = self._writer.head(request, lines)
         except (Unfit, UnicodeError) as error:
             return refused(getattr(error, "code", "INVALID_HEADER"), str(error))
         answer = self._exchange(request.place, head, request.body, request.method, deadline)
-        return answer if isinstance(answer, Refused) else judge(answer, datetime.now(UTC))
+        return judge(answer, datetime.now(UTC)) if isinstance(answer, Answer) else answer
 
     def _ask(self, request: Request, deadline: float) -> Outcome | None:
         """None: nobody says that it has arrived."""
@@ -135,28 +136,41 @@ class HttpPublisher:
             return place
         question = self._writer.question(place, self._login())
         answer = self._exchange(place, question, b"", "GET", deadline)
-        return answer if isinstance(answer, Refused) else judge_check(answer, datetime.now(UTC))
+        return judge_check(answer, datetime.now(UTC)) if isinstance(answer, Answer) else answer
 
     def _exchange(
         self, place: Place, head: bytes, body: bytes, method: str, deadline: float
-    ) -> Answer | Refused:
+    ) -> Answer | Refused | Unsent:
         endpoint = place.endpoint
         try:
             line = self._lines.take(endpoint, deadline)
         except Blocked as error:
             return refused("BLOCKED", str(error))
+        except Closed:
+            return PUBLISHER_CLOSED
         except Exception as error:
             return failure(error, f"no connection to {endpoint.name}", self._no_answer)
         try:
             answer, reusable = line.exchange(head, body, method, deadline)
+        except Closed:  # while its name was resolved, or the connection made
+            line.close()
+            return PUBLISHER_CLOSED
         except Exception as error:
             line.close()
-            return failure(error, endpoint.name, self._no_answer)
+            refusal = failure(error, endpoint.name, self._no_answer)
+            text = self._hide(refusal.error.text.encode(errors="replace")).decode(errors="replace")
+            return refusal._replace(error=refusal.error._replace(text=text))
         if reusable:
             self._lines.give_back(line)
         else:
             line.close()
-        return answer
+        return answer._replace(body=self._hide(answer.body))
+
+    def _hide(self, text: bytes) -> bytes:
+        for knows in (self._authorization, self._sign):
+            if knows is not None:
+                text = knows.hide(text)
+        return text
 
     def _lines_of(self, request: Request) -> list[tuple[str, str]]:
         lines = self._login()

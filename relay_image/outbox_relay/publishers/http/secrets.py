@@ -5,17 +5,23 @@ A file is looked at once per call, and its contents only if it is another one. O
 read now leaves what was known: the new one is being written, perhaps.
 """
 
+import json
 import logging
 import os
 import ssl
 import threading
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Generic, TypeVar
+from typing import Final, Generic, TypeVar
 
 from outbox_core.contract.publishers.common import Tls
 from outbox_core.contract.values import SecretRef
 from outbox_core.errors import SettingsError
+from outbox_relay.publishers.http.errors import KEPT_BODY_BYTES
+
+SHORTEST_SECRET: Final = 4
+"""To hide a shorter one would spoil what people are to read, and show the letters."""
+STARS: Final = b"***"
 
 log = logging.getLogger(__name__)
 
@@ -42,6 +48,11 @@ class FromFiles(Generic[Made]):
                     self._renew(stamp)
         return self._made
 
+    @property
+    def known(self) -> Made:
+        """As it was made last, without a look at the files."""
+        return self._made
+
     def _renew(self, stamp: Sequence[object]) -> None:
         try:
             self._made = self._make()
@@ -58,6 +69,36 @@ class FromFiles(Generic[Made]):
             except OSError as error:
                 found.append(error.errno)
         return found
+
+
+class Hidden:
+    """Takes secrets out of what a receiver says: some repeat the request, headers and all."""
+
+    def __init__(self, *secrets: str) -> None:
+        forms = {
+            form.encode()
+            for secret in secrets
+            for form in (secret, json.dumps(secret)[1:-1], secret.replace("/", "\\/"))
+            if len(secret) >= SHORTEST_SECRET
+        }
+        # The longest first: it may contain another.
+        self._forms = sorted(forms, key=len, reverse=True)
+
+    def __call__(self, text: bytes) -> bytes:
+        for form in self._forms:
+            text = text.replace(form, STARS)
+        if len(text) >= KEPT_BODY_BYTES:
+            for form in self._forms:
+                text = _without_beginning(text, form)
+        return text
+
+
+def _without_beginning(text: bytes, secret: bytes) -> bytes:
+    """Only the beginning of an answer is read, which may end within a secret."""
+    for size in range(min(len(secret), len(text)) - 1, SHORTEST_SECRET - 1, -1):
+        if text.endswith(secret[:size]):
+            return text[:-size] + STARS
+    return text
 
 
 def files_of(*refs: SecretRef | None) -> list[Path | None]:
@@ -77,7 +118,7 @@ def tls_context(tls: Tls | None) -> FromFiles[ssl.SSLContext]:
                 password = given.key_password and given.key_password.read("http.tls.keyPassword")
                 # Without a password OpenSSL would ask the terminal for one.
                 context.load_cert_chain(given.cert_file, given.key_file, password or "")
-        except (OSError, ssl.SSLError) as error:
+        except (OSError, ValueError) as error:
             raise SettingsError(f"http.tls: {error}") from None
         return context
 

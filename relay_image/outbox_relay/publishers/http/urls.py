@@ -11,7 +11,7 @@ from functools import lru_cache
 from typing import Final, NamedTuple
 from urllib.parse import quote
 
-from outbox_core.contract.publishers.http import HOST_FIELD, HttpSettings
+from outbox_core.contract.publishers.http import FIXED_HOST, HttpSettings
 from outbox_core.errors import SettingsError
 from outbox_relay.publishers.egress import PORTS, Blocked, Egress, parse_url
 from outbox_relay.publishers.messages import TEMPLATE_FIELDS, Template
@@ -21,6 +21,8 @@ CHECK_FIELDS: Final = (*URL_FIELDS, "idempotency_key", "event_id")
 ENTITY_FIELDS: Final = ("entity_type", "entity_id")
 LONGEST_URL: Final = 8000
 ENCODED_DOT: Final = re.compile(r"(?i)%2e")
+SEPARATOR: Final = re.compile(r"(?i)/|%2f|%5c")
+"""Of a path; the encoded ones too, since some servers decode a path before they walk it."""
 
 
 class Endpoint(NamedTuple):
@@ -62,7 +64,7 @@ def event_template(settings: HttpSettings) -> Template | None:
 def check_template(settings: HttpSettings) -> Template | None:
     if settings.check is None:
         return None
-    if HOST_FIELD.match(settings.check.url):
+    if FIXED_HOST.match(settings.check.url) is None:
         raise SettingsError("http.check.url may have no field in its host")
     return _template(settings.check.url, "http.check.url", CHECK_FIELDS)
 
@@ -87,7 +89,7 @@ def illegal_url(url: str) -> str | None:
         path = parse_url(url).path.partition("?")[0]
     except Blocked as error:
         return str(error)
-    if {".", ".."} & set(ENCODED_DOT.sub(".", path).split("/")):
+    if {".", ".."} & set(SEPARATOR.split(ENCODED_DOT.sub(".", path))):
         return "a part of its path is `.` or `..`"
     return None
 

@@ -64,7 +64,7 @@ RULES: Rules = {
         Rule("has(self.url) == (self.request != 'Payload')", URL_OR_PAYLOAD),
         Rule(
             "(has(self.allowedHosts) && size(self.allowedHosts) > 0) || "
-            "(has(self.url) && !self.url.matches('^https?://[^/?#]*[{]'))",
+            "(has(self.url) && self.url.matches('^https?://[^/?#{]*([/?#]|$)'))",
             HOSTS_NEEDED,
         ),
         Rule("self.request == 'Event' || self.format == 'Raw'", PAYLOAD_IS_RAW),
