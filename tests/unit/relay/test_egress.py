@@ -29,7 +29,7 @@ NAMES = {
 
 
 def resolver(host: str, port: int) -> Sequence[str]:
-    return NAMES[host]  # KeyError: a host that ought not to have come this far
+    return NAMES[host.removesuffix(".")]  # KeyError: a host that ought not to have come this far
 
 
 def guard(
@@ -156,6 +156,32 @@ def test_an_inner_name_needs_an_entry_and_a_network(entry: str, host: str) -> No
     assert guard([entry], inside).resolve(host, 80)
     with pytest.raises(Blocked, match="allowedNetworks"):
         guard([entry]).resolve(host, 80)
+
+
+@pytest.mark.parametrize(
+    ("hosts", "host", "trusted", "asked"),
+    [
+        (["*"], "kubernetes.default", False, "kubernetes.default."),
+        (["*", "kubernetes.default:443"], "kubernetes.default", False, "kubernetes.default."),
+        (["*"], "hooks.example.com", False, "hooks.example.com."),
+        (["*.example.com"], "hooks.example.com.", False, "hooks.example.com."),
+        (["kubernetes.default"], "kubernetes.default", False, "kubernetes.default"),
+        (["*.shop.svc"], "billing.shop.svc", False, "billing.shop.svc"),
+        (["billing:80"], "billing", False, "billing"),
+        ([], "kubernetes.default", True, "kubernetes.default"),
+    ],
+)
+def test_the_search_list_is_for_what_the_resource_names_itself(
+    hosts: Sequence[str], host: str, trusted: bool, asked: str
+) -> None:
+    names: list[str] = []
+
+    def note(name: str, port: int) -> Sequence[str]:
+        names.append(name)
+        return ["10.96.0.1"]
+
+    Egress(hosts, ["10.0.0.0/8"], trusted, note).resolve(host, 80)
+    assert names == [asked]
 
 
 def test_metadata_by_name_is_refused_even_if_the_name_is_listed() -> None:
