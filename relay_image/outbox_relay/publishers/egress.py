@@ -42,6 +42,7 @@ PORTS: Final = {"http": 80, "https": 443}
 _LABEL: Final = re.compile(r"[a-z0-9_]([a-z0-9_-]{0,61}[a-z0-9_])?")
 _NUMBER: Final = re.compile(r"[0-9]+|0x[0-9a-f]*")
 _UNPRINTABLE: Final = re.compile(r"[^\x21-\x7e]")
+_BRACKETED: Final = re.compile(r"\[[^]]*\](:[0-9]+)?")
 _ENTRY: Final = re.compile(r"(?P<host>\[[^]]+\]|[^:]+|[0-9a-fA-F:.]+?)(:(?P<port>[0-9]{1,5}))?")
 
 
@@ -159,7 +160,9 @@ def parse_url(url: str) -> Url:
         raise Blocked("the URL has no host, or a colon without a port")
     if port == 0:
         raise Blocked("there is no port 0")
-    # urlsplit takes the brackets away, whatever is between them.
+    # urlsplit takes the brackets away, and whatever is around them.
+    if "[" in parts.netloc and not _BRACKETED.fullmatch(parts.netloc):
+        raise Blocked("the URL's host has brackets within it")
     host = f"[{parts.hostname}]" if parts.netloc.startswith("[") else parts.hostname
     path = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
     return Url(parts.scheme, normal_host(host), port or PORTS[parts.scheme], path)

@@ -284,7 +284,8 @@ def test_a_url_is_taken_apart(url: str, parts: tuple[str, str, int, str]) -> Non
      "http://example.com:99999/", "http://example.com:8o/", "http://example.com:/",
      "http://2130706433/", "http://0x7f.1/", "http://127.1/", "http://[::1%25lo]/", "http://[::1/",
      "http://１２７.0.0.1/", "http://example.com/ü", "http://%31.com/", "http://[v1.x]/",
-     "http://[127.0.0.1]/"],
+     "http://[127.0.0.1]/", "http://evil.com[::1]/", "http://[::1]evil.com/",
+     "http://[::1]evil.com:80/", "http://[::1][::2]/"],
 )  # fmt: skip
 def test_a_url_that_could_be_read_in_two_ways_is_refused(url: str) -> None:
     with pytest.raises(Blocked):
