@@ -23,7 +23,7 @@ class Session:
         self._file = sock.makefile("rb")
 
     def say(self, line: str) -> None:
-        self.sock.sendall(f"{line}\r\n".encode())
+        self.sock.sendall(f"{line}\r\n".encode("latin-1"))
 
     def run(self) -> None:
         server = self.server

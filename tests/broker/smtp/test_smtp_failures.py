@@ -270,6 +270,16 @@ def test_each_answer_has_its_class(
     assert failure(outcome)[0] is kind
 
 
+@pytest.mark.parametrize("size", ["\u00b2", "9" * 5000, "0", "", "-1", "many"])
+def test_a_limit_of_the_servers_that_is_none_is_left_alone(
+    server: ScriptedServer, make: Make, size: str
+) -> None:
+    server.extensions = ["test", f"SIZE {size}"]  # the first line is the server's name
+    publisher = make()
+    assert isinstance(publisher.publish([letter(ONE)])[0], Acked)
+    assert not any("at most" in result.text for result in publisher.check([]))
+
+
 def test_a_server_that_sends_a_byte_at_a_time_does_not_hold_the_call(
     server: ScriptedServer, make: Make
 ) -> None:

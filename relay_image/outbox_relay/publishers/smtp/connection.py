@@ -27,6 +27,7 @@ PIPELINED: Final = 100
 LONGEST_RESULT: Final = 500
 LEAST_SECONDS: Final = 0.01
 _CONTROL: Final = re.compile(r"[\x00-\x1f\x7f]+")
+_SIZE: Final = re.compile(r"[0-9]{1,20}")
 
 Reply = tuple[int, str]
 
@@ -145,6 +146,12 @@ class Connection:
         return self._client.esmtp_features
 
     @property
+    def largest_message(self) -> int | None:
+        """In bytes, if the server says a limit, and one that is a number."""
+        size = self.features.get("size", "")
+        return int(size) or None if _SIZE.fullmatch(size) else None
+
+    @property
     def tls_version(self) -> str | None:
         sock = self._client.sock
         return sock.version() if isinstance(sock, ssl.SSLSocket) else None
@@ -169,8 +176,8 @@ class Connection:
 
     def deliver(self, letter: Letter, until: float) -> Acked | Refused:
         """One attempt. Raises Lost, and then `awaits_answer` says how far it was."""
-        limit = int(size) if (size := self.features.get("size", "")).isdigit() else 0
-        if 0 < limit < len(letter.content):
+        limit = self.largest_message
+        if limit is not None and limit < len(letter.content):
             return refused(
                 "MESSAGE_TOO_LARGE",
                 f"the message has {len(letter.content)} bytes, and the server takes {limit}",
