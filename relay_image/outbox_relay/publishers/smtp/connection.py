@@ -11,6 +11,7 @@ import smtplib
 import socket
 import ssl
 import time
+from base64 import b64encode
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from typing import Any, Final
@@ -84,6 +85,7 @@ class Connection:
         self.used = 0
         self.idle_since = 0.0
         credentials = read_credentials(settings)
+        self._secrets = _spellings(*credentials) if credentials else ()
         context = make_context(settings)
         self._client = Client(settings, context, _left(until))
         opened(self)
@@ -99,7 +101,7 @@ class Connection:
         self._client._host = self._settings.host  # type: ignore[attr-defined]
         code, told = self._client.connect(self._settings.host, self._settings.port)
         if code != 220:
-            raise PublisherError(f"{self._where} refuses connections: {code} {_text(told)}")
+            raise PublisherError(f"{self._where} refuses connections: {code} {self._text(told)}")
         self._client.ehlo_or_helo_if_needed()
         if self._settings.start_tls == "Required":
             if not self._client.has_extn("starttls"):
@@ -109,7 +111,7 @@ class Connection:
                 )
             code, told = self._client.starttls(context=context)
             if code != 220:
-                raise PublisherError(f"{self._where}: STARTTLS: {code} {_text(told)}")
+                raise PublisherError(f"{self._where}: STARTTLS: {code} {self._text(told)}")
             self._client.ehlo_or_helo_if_needed()
         if credentials is not None:
             self._log_in(*credentials)
@@ -119,10 +121,8 @@ class Connection:
             self._client.login(username, password)
         except smtplib.SMTPAuthenticationError as error:
             kind = BrokerRefused if error.smtp_code in LETS_NOBODY_IN else PublisherError
-            # What the server says may repeat what it was told.
-            said = _text(error.smtp_error).replace(password, "***")
             raise kind(
-                f"{self._where} refuses the login of {username}: {error.smtp_code} {said}"
+                f"{self._where} refuses the login of {username}: {self._reason(error)}"
             ) from None
         except smtplib.SMTPNotSupportedError:
             raise BrokerRefused(f"{self._where} offers no login, and there is a password") from None
@@ -139,7 +139,7 @@ class Connection:
                 f"{self._where}: its certificate is not trusted: {error.verify_message}"
             ) from None
         except (OSError, smtplib.SMTPException) as error:
-            raise PublisherError(f"{self._where} does not answer: {_reason(error)}") from None
+            raise PublisherError(f"{self._where} does not answer: {self._reason(error)}") from None
 
     @property
     def features(self) -> dict[str, str]:
@@ -188,7 +188,7 @@ class Connection:
             outcome = self._deliver(letter)
         except (OSError, smtplib.SMTPException) as error:
             self.broken = True
-            raise Lost(_reason(error)) from None
+            raise Lost(self._reason(error)) from None
         self.awaits_answer = False
         self.used += 1
         return outcome
@@ -260,7 +260,19 @@ class Connection:
         code, told = self._client.getreply()
         if code in GOING_AWAY:
             self.broken = True
-        return code, _text(told)
+        return code, self._text(told)
+
+    def _text(self, told: bytes | str) -> str:
+        """What the server says, which may repeat what it was told."""
+        text = told.decode("utf-8", "replace") if isinstance(told, bytes) else told
+        for secret in self._secrets:
+            text = text.replace(secret, "***")
+        return _CONTROL.sub(" ", text).strip()
+
+    def _reason(self, error: Exception) -> str:
+        if isinstance(error, smtplib.SMTPResponseException):
+            return f"{error.smtp_code} {self._text(error.smtp_error)}"
+        return self._text(str(error)) or type(error).__name__
 
     def _limit(self, until: float) -> None:
         """For each wait. That they are no longer together is the publisher's business: `cut`."""
@@ -294,15 +306,12 @@ def _is_good(reply: Reply) -> bool:
     return 200 <= reply[0] < 300
 
 
-def _text(told: bytes | str) -> str:
-    text = told.decode("utf-8", "replace") if isinstance(told, bytes) else told
-    return _CONTROL.sub(" ", text).strip()
-
-
-def _reason(error: Exception) -> str:
-    if isinstance(error, smtplib.SMTPResponseException):
-        return f"{error.smtp_code} {_text(error.smtp_error)}"
-    return _text(str(error)) or type(error).__name__
+def _spellings(username: str, password: str) -> tuple[str, ...]:
+    """Of the password, as a login writes it: PLAIN has it with the name, and LOGIN alone."""
+    if not password:
+        return ()
+    encoded = [b64encode(t.encode()).decode() for t in (f"\0{username}\0{password}", password)]
+    return (*(text.rstrip("=") for text in encoded), password)
 
 
 def _left(until: float) -> float:
