@@ -10,9 +10,11 @@ import re
 import smtplib
 import socket
 import ssl
+import threading
 import time
 from base64 import b64encode
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future
 from contextlib import contextmanager, suppress
 from typing import Any, Final
 
@@ -49,7 +51,8 @@ class Client(smtplib.SMTP):
         self._is_cut = False
 
     def _get_socket(self, host: str, port: int, timeout: float) -> Any:
-        plain = socket.create_connection((host, port), timeout)
+        until = time.monotonic() + timeout
+        plain = _connect(_look_up(host, port, until), until)
         self._cuttable = plain.dup()
         if self._is_cut:
             self.cut()
@@ -300,6 +303,38 @@ def make_context(settings: SmtpSettings) -> ssl.SSLContext:
     except (OSError, ValueError) as error:  # ssl's are OSErrors
         raise SettingsError(f"smtp.tls: {error}") from None
     return context
+
+
+def _look_up(host: str, port: int, until: float) -> Sequence[Any]:
+    """The system's resolver has no time limit, so it works beside us, and perhaps for nobody."""
+    found: Future[Sequence[Any]] = Future()
+
+    def ask() -> None:
+        try:
+            found.set_result(socket.getaddrinfo(host, port, type=socket.SOCK_STREAM))
+        except Exception as error:
+            found.set_exception(error)
+
+    threading.Thread(target=ask, name="smtp-resolver", daemon=True).start()
+    try:
+        return found.result(_left(until))
+    except TimeoutError:
+        raise TimeoutError("its name was not resolved in time") from None
+
+
+def _connect(addresses: Sequence[Any], until: float) -> socket.socket:
+    """To the first that answers; all of them together have that long."""
+    failure = OSError("its name has no address")
+    for family, kind, protocol, _, address in addresses:
+        sock = socket.socket(family, kind, protocol)
+        try:
+            sock.settimeout(_left(until))
+            sock.connect(address)
+            return sock
+        except OSError as error:
+            sock.close()
+            failure = error
+    raise failure
 
 
 def _is_good(reply: Reply) -> bool:
