@@ -6,12 +6,16 @@ Pure. `ipaddress.is_global` is not enough: it takes for global what stands for a
 services. IPv6 is judged the other way round: only global unicast is public, and of that not all.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_network
 from typing import Final
 
 IpAddress = IPv4Address | IPv6Address
 IpNetwork = IPv4Network | IPv6Network
+
+NAT64: Final = IPv6Network("64:ff9b::/96")
+THIS_HOST: Final = IPv4Network("0.0.0.0/8")
+LOCAL_NAT64: Final = IPv6Network("64:ff9b:1::/48")
 
 
 def _table(rows: Iterable[tuple[str, str]]) -> tuple[tuple[IpNetwork, str], ...]:
@@ -24,11 +28,15 @@ NEVER: Final = _table(
         ("168.63.129.16/32", "a metadata service (Azure)"),
         ("100.100.100.200/32", "a metadata service (Alibaba Cloud)"),
         ("192.0.0.192/32", "a metadata service (Oracle Cloud)"),
-        ("0.0.0.0/8", "unspecified: this very host"),
+        (str(THIS_HOST), "unspecified: this very host"),
         ("224.0.0.0/4", "multicast"),
         ("240.0.0.0/4", "reserved or broadcast"),
         ("fd00:ec2::/32", "a metadata service (AWS)"),
         ("fd20:ce::254/128", "a metadata service (Google Cloud)"),
+        ("fd00:42::42/128", "a metadata service (Scaleway)"),
+        ("fd00:100::100:200/128", "a metadata service (Alibaba Cloud)"),
+        ("fd00:a9fe:a9fe::1/128", "a metadata service (Akamai)"),
+        ("fd00:c1::a9fe:a9fe/128", "a metadata service (Oracle Cloud)"),
         ("fe80::/10", "link-local"),
         ("ff00::/8", "multicast"),
         ("::/128", "unspecified: this very host"),
@@ -53,7 +61,7 @@ INNER: Final = _table(
         ("203.0.113.0/24", "for documentation"),
         ("::1/128", "loopback"),
         ("::/96", "an IPv4 address in IPv6's clothes (compatible)"),
-        ("64:ff9b:1::/48", "NAT64 of a private network"),
+        (str(LOCAL_NAT64), "NAT64 of a private network"),
         ("100::/64", "for discarding"),
         ("2001::/32", "Teredo, which stands for another address"),
         ("2001::/23", "kept for protocols"),
@@ -65,7 +73,6 @@ INNER: Final = _table(
     ]
 )
 
-NAT64: Final = IPv6Network("64:ff9b::/96")
 GLOBAL_UNICAST: Final = IPv6Network("2000::/3")
 
 
@@ -105,4 +112,16 @@ def _embedded(ip: IpAddress) -> tuple[IPv4Address, ...]:
         return ip.teredo
     if ip in NAT64 or 1 < int(ip) < 1 << 32:
         return (IPv4Address(int(ip) & 0xFFFFFFFF),)
+    if ip in LOCAL_NAT64:
+        return tuple(_locally_embedded(int(ip)))
     return ()
+
+
+def _locally_embedded(ip: int) -> Iterator[IPv4Address]:
+    """By each length of prefix that the network may have chosen (RFC 6052): 48, 56, 64 and 96. It
+    is not ours to know which, and by the wrong ones there is often nothing but zeros to read."""
+    rest = (ip >> 64 & 0xFFFF) << 56 | ip & (1 << 56) - 1  # the octet between means nothing
+    for number in (rest >> 40, rest >> 32, rest >> 24, rest):
+        address = IPv4Address(number & 0xFFFFFFFF)
+        if address not in THIS_HOST:
+            yield address

@@ -7,6 +7,8 @@ The rule, for a host that an event names:
   itself) or `*` (any public name); each may end with a port, and then holds for that port only.
 - Names of the cluster or of a local network (`.svc`, `.cluster.local`, `.internal`, `.local`,
   `localhost`, a name without a dot) need an entry that says so itself: `*` is not enough.
+- A name that no entry spells out is looked up as it stands: the resolver's search list, which makes
+  `kubernetes.default` a name of the cluster, does not apply to it.
 - An IP address in place of a name must be in `allowedHosts` itself, or in `allowedNetworks`.
 - Every address of a name must be public or in `allowedNetworks`. If one is not, all are refused:
   whoever answers with both waits for us to choose the wrong one (rebinding).
@@ -31,7 +33,8 @@ from urllib.parse import urlsplit
 from outbox_relay.publishers.addresses import IpAddress, why_inner, why_never
 
 Resolver = Callable[[str, int], Sequence[str]]
-"""From a name and a port to its IP addresses, best first. Raises OSError if there are none."""
+"""From a name and a port to its IP addresses, best first. Raises OSError if there are none. A
+final dot means that nothing may be added to the name (no search list)."""
 
 INNER_SUFFIXES: Final = ("svc", "cluster.local", "internal", "local", "localhost", "localdomain")
 PORTS: Final = {"http": 80, "https": 443}
@@ -39,6 +42,7 @@ PORTS: Final = {"http": 80, "https": 443}
 _LABEL: Final = re.compile(r"[a-z0-9_]([a-z0-9_-]{0,61}[a-z0-9_])?")
 _NUMBER: Final = re.compile(r"[0-9]+|0x[0-9a-f]*")
 _UNPRINTABLE: Final = re.compile(r"[^\x21-\x7e]")
+_BRACKETED: Final = re.compile(r"\[[^]]*\](:[0-9]+)?")
 _ENTRY: Final = re.compile(r"(?P<host>\[[^]]+\]|[^:]+|[0-9a-fA-F:.]+?)(:(?P<port>[0-9]{1,5}))?")
 
 
@@ -92,11 +96,17 @@ class Egress:
         literal = _as_ip(host)
         if not self._trusted:
             self._judge_host(host, literal, port)
-        found = [host] if literal is not None else self._resolver(host, port)
+        found = [host] if literal is not None else self._resolver(self._asked(host, port), port)
         addresses = [self._judge_address(host, text, port) for text in found]
         if not addresses:
             raise Blocked(f"{host} has no address")
         return addresses
+
+    def _asked(self, host: str, port: int) -> str:
+        """With a final dot where nothing may be added to it. What the resource names itself, or by
+        an inner network's suffix, may need the search list: that is how Services are called."""
+        is_named = (host, None) in self._hosts or (host, port) in self._hosts
+        return host if self._trusted or is_named or _is_inner_name(host) else f"{host}."
 
     def _judge_host(self, host: str, literal: IpAddress | None, port: int) -> None:
         if literal is not None and self._is_in_networks(literal):
@@ -150,7 +160,9 @@ def parse_url(url: str) -> Url:
         raise Blocked("the URL has no host, or a colon without a port")
     if port == 0:
         raise Blocked("there is no port 0")
-    # urlsplit takes the brackets away, whatever is between them.
+    # urlsplit takes the brackets away, and whatever is around them.
+    if "[" in parts.netloc and not _BRACKETED.fullmatch(parts.netloc):
+        raise Blocked("the URL's host has brackets within it")
     host = f"[{parts.hostname}]" if parts.netloc.startswith("[") else parts.hostname
     path = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
     return Url(parts.scheme, normal_host(host), port or PORTS[parts.scheme], path)

@@ -5,6 +5,7 @@ It listens on loopback, keeps what it took, and delivers nothing.
 """
 
 import socket
+import ssl
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
@@ -23,7 +24,7 @@ class Session:
         self._file = sock.makefile("rb")
 
     def say(self, line: str) -> None:
-        self.sock.sendall(f"{line}\r\n".encode())
+        self.sock.sendall(f"{line}\r\n".encode("latin-1"))
 
     def run(self) -> None:
         server = self.server
@@ -56,7 +57,8 @@ class Session:
 
 
 class ScriptedServer:
-    def __init__(self) -> None:
+    def __init__(self, tls: ssl.SSLContext | None) -> None:
+        self._tls = tls
         self.extensions = ["PIPELINING", "SIZE 1000000"]
         self.taken: list[bytes] = []
         self.commands: list[str] = []
@@ -105,15 +107,18 @@ class ScriptedServer:
 
     def _serve(self, sock: socket.socket) -> None:
         with sock, suppress(Gone, OSError):
-            Session(sock, self).run()
+            with self._tls.wrap_socket(sock, server_side=True) if self._tls else sock as used:
+                self._sockets.append(used)
+                Session(used, self).run()
             return
         with suppress(OSError):
             sock.shutdown(socket.SHUT_RDWR)
 
 
 @contextmanager
-def scripted() -> Iterator[ScriptedServer]:
-    server = ScriptedServer()
+def scripted(tls: ssl.SSLContext | None = None) -> Iterator[ScriptedServer]:
+    """With `tls`, encrypted from the first byte."""
+    server = ScriptedServer(tls)
     try:
         yield server
     finally:

@@ -1,5 +1,6 @@
 """Whose fault a failure is, by what a mail server says or fails to say."""
 
+import socket
 import threading
 import time
 from base64 import b64encode
@@ -270,6 +271,16 @@ def test_each_answer_has_its_class(
     assert failure(outcome)[0] is kind
 
 
+@pytest.mark.parametrize("size", ["\u00b2", "9" * 5000, "0", "", "-1", "many"])
+def test_a_limit_of_the_servers_that_is_none_is_left_alone(
+    server: ScriptedServer, make: Make, size: str
+) -> None:
+    server.extensions = ["test", f"SIZE {size}"]  # the first line is the server's name
+    publisher = make()
+    assert isinstance(publisher.publish([letter(ONE)])[0], Acked)
+    assert not any("at most" in result.text for result in publisher.check([]))
+
+
 def test_a_server_that_sends_a_byte_at_a_time_does_not_hold_the_call(
     server: ScriptedServer, make: Make
 ) -> None:
@@ -289,6 +300,30 @@ def test_a_server_that_sends_a_byte_at_a_time_does_not_hold_the_call(
     with pytest.raises(PublisherError):
         publisher.probe()
     assert time.monotonic() - begin < 4
+
+
+def test_a_resolver_that_hangs_does_not_hold_anybody(
+    make: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    over = threading.Event()
+
+    def hang(*args: Any, **kwargs: Any) -> Any:
+        over.wait(30)
+        raise socket.gaierror(socket.EAI_AGAIN, "later")
+
+    publisher = make(timeout=1, host="mail.example.test")
+    monkeypatch.setattr(socket, "getaddrinfo", hang)
+    try:
+        begin = time.monotonic()
+        outcomes = publisher.publish([letter(ONE) for _ in range(3)])
+        assert time.monotonic() - begin < 1.8  # and not later by what is for threads to end
+        assert {failure(outcome)[0] for outcome in outcomes} == {ErrorClass.OUTAGE}
+        with pytest.raises(PublisherError, match="not resolved in time"):
+            publisher.probe()
+        assert [result.level for result in publisher.check([])] == ["fail"]
+        assert time.monotonic() - begin < 5
+    finally:
+        over.set()
 
 
 def test_a_server_that_stops_reading_does_not_hold_the_call(

@@ -1,15 +1,20 @@
 """TLS and login, and that a secret stays one."""
 
 import logging
+import ssl
 import traceback
+from base64 import b64encode
 from datetime import timedelta
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from broker.smtp.mail import Mailbox, MailServer, MakePublisher, letter
+from broker.smtp.scripted import scripted
 from dev.services import Exim
+from fixtures.certificates import Authority
 from outbox_core.contract.publishers.common import Tls
 from outbox_core.contract.values import SecretRef
 from outbox_core.errors import BrokerRefused, PublisherError, SettingsError
@@ -76,6 +81,38 @@ def test_oo_27_a_wrong_password_is_an_outage_that_names_the_cause_and_not_the_pa
     assert not any(WRONG in text for text in told)
     password_file.write_text(Exim.password)  # corrected, and used without a restart
     assert isinstance(publisher.publish([letter(mailbox.address)])[0], Acked)
+
+
+SPELLINGS = [
+    Exim.password,
+    b64encode(Exim.password.encode()).decode(),
+    b64encode(f"\0{Exim.username}\0{Exim.password}".encode()).decode(),
+]
+
+
+@pytest.mark.parametrize("moment", ["PLAIN", "LOGIN", "MAIL", "RCPT", "DATA", "DOT", "RESULT"])
+def test_a_server_that_repeats_what_it_was_told_reveals_no_password(
+    tmp_path: Path, make_publisher: MakePublisher, login: dict[str, Any], moment: str
+) -> None:
+    authority = Authority(tmp_path / "ca", "test")
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(*authority.issue("server", "localhost"))
+    echo = f"{' '.join(SPELLINGS)} was what you said"
+    answers = {
+        "PLAIN": {"AUTH": f"535 {echo}"},
+        "LOGIN": {"AUTH": "334 VXNlcm5hbWU6", SPELLINGS[1].upper(): f"535 {echo}"},
+        "RESULT": {"AUTH": "235 ok", "DOT": f"250 {echo}"},
+    }.get(moment, {"AUTH": "235 ok", moment: f"550 {echo}"})
+    with scripted(context) as server:
+        how = "LOGIN" if moment == "LOGIN" else "PLAIN"
+        server.extensions = ["test", f"AUTH {how}"]
+        server.script = {name: partial(str, answer) for name, answer in answers.items()}
+        publisher = make_publisher(
+            start_tls="Implicit", port=server.port, tls=Tls(ca_file=authority.cert), **login
+        )
+        (outcome,) = publisher.publish([letter("a@example.test")])
+    assert "was what you said" in str(outcome)  # the rest is shown
+    assert not any(spelling.rstrip("=") in str(outcome) for spelling in SPELLINGS)
 
 
 def test_a_password_that_cannot_be_sent_is_not_shown(

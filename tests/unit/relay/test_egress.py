@@ -29,7 +29,7 @@ NAMES = {
 
 
 def resolver(host: str, port: int) -> Sequence[str]:
-    return NAMES[host]  # KeyError: a host that ought not to have come this far
+    return NAMES[host.removesuffix(".")]  # KeyError: a host that ought not to have come this far
 
 
 def guard(
@@ -55,6 +55,7 @@ INNER = [
     "100.64.0.1", "100.127.255.255", "192.0.0.1", "192.0.0.10", "192.0.2.1", "192.88.99.1",
     "198.18.0.1", "198.19.255.255", "198.51.100.1", "203.0.113.1",
     "::1", "64:ff9b::7f00:1", "64:ff9b::a00:1", "64:ff9b:1::a00:1", "64:ff9b:1::808:808",
+    "64:ff9b:1:a00:0:100::", "64:ff9b:1:a:0:1::", "64:ff9b:1::a:0:100:0",
     "2001:0:4136:e378:8000:63bf:f5ff:fffe", "2001:db8::1", "2001:10::1", "2001:2::1",
     "2002:7f00:1::1", "2002:a00:1::1", "2002:808:808::1", "3fff::1", "::8.8.8.8", "::7f00:1",
     "fc00::1", "fd12:3456::1", "fec0::1", "100::1", "4000::1", "5f00::1",
@@ -66,6 +67,9 @@ NEVER = [
     "255.255.255.255", "::", "fe80::1", "fd00:ec2::254", "fd20:ce::254", "ff02::1",
     "::ffff:127.0.0.1", "::ffff:8.8.8.8", "::ffff:a9fe:a9fe", "64:ff9b::a9fe:a9fe",
     "2002:a9fe:a9fe::1", "::a9fe:a9fe", "2001:0:a9fe:a9fe::1", "64:ff9b::a83f:8110",
+    "fd00:c1::a9fe:a9fe", "fd00:42::42", "fd00:a9fe:a9fe::1", "fd00:100::100:200",
+    "64:ff9b:1::a9fe:a9fe", "64:ff9b:1:7::a9fe:a9fe", "64:ff9b:1:a9fe:a9:fe00::",
+    "64:ff9b:1:a9:fe:a9fe::", "64:ff9b:1:7:a9:fea9:fe00::",
 ]  # fmt: skip
 
 
@@ -152,6 +156,32 @@ def test_an_inner_name_needs_an_entry_and_a_network(entry: str, host: str) -> No
     assert guard([entry], inside).resolve(host, 80)
     with pytest.raises(Blocked, match="allowedNetworks"):
         guard([entry]).resolve(host, 80)
+
+
+@pytest.mark.parametrize(
+    ("hosts", "host", "trusted", "asked"),
+    [
+        (["*"], "kubernetes.default", False, "kubernetes.default."),
+        (["*", "kubernetes.default:443"], "kubernetes.default", False, "kubernetes.default."),
+        (["*"], "hooks.example.com", False, "hooks.example.com."),
+        (["*.example.com"], "hooks.example.com.", False, "hooks.example.com."),
+        (["kubernetes.default"], "kubernetes.default", False, "kubernetes.default"),
+        (["*.shop.svc"], "billing.shop.svc", False, "billing.shop.svc"),
+        (["billing:80"], "billing", False, "billing"),
+        ([], "kubernetes.default", True, "kubernetes.default"),
+    ],
+)
+def test_the_search_list_is_for_what_the_resource_names_itself(
+    hosts: Sequence[str], host: str, trusted: bool, asked: str
+) -> None:
+    names: list[str] = []
+
+    def note(name: str, port: int) -> Sequence[str]:
+        names.append(name)
+        return ["10.96.0.1"]
+
+    Egress(hosts, ["10.0.0.0/8"], trusted, note).resolve(host, 80)
+    assert names == [asked]
 
 
 def test_metadata_by_name_is_refused_even_if_the_name_is_listed() -> None:
@@ -254,7 +284,8 @@ def test_a_url_is_taken_apart(url: str, parts: tuple[str, str, int, str]) -> Non
      "http://example.com:99999/", "http://example.com:8o/", "http://example.com:/",
      "http://2130706433/", "http://0x7f.1/", "http://127.1/", "http://[::1%25lo]/", "http://[::1/",
      "http://１２７.0.0.1/", "http://example.com/ü", "http://%31.com/", "http://[v1.x]/",
-     "http://[127.0.0.1]/"],
+     "http://[127.0.0.1]/", "http://evil.com[::1]/", "http://[::1]evil.com/",
+     "http://[::1]evil.com:80/", "http://[::1][::2]/"],
 )  # fmt: skip
 def test_a_url_that_could_be_read_in_two_ways_is_refused(url: str) -> None:
     with pytest.raises(Blocked):

@@ -2,9 +2,12 @@
 
 import email
 import json
+import re
 from base64 import b64encode
+from email.header import decode_header, make_header
 from email.message import EmailMessage
 from email.policy import default
+from email.utils import parseaddr
 from typing import Any
 
 import pytest
@@ -17,6 +20,8 @@ from outbox_core.contract.publishers.smtp import SmtpSettings
 from outbox_core.model.attempt import ErrorClass, Refused
 from outbox_core.model.event import Claim
 from outbox_relay.publishers.smtp.messages import Letter, Letters
+from outbox_relay.publishers.smtp.mime import Field, Part, finished, make_field
+from outbox_relay.publishers.smtp.payload import Unfit
 
 NEEDED: dict[str, Any] = {
     "host": "mail",
@@ -39,6 +44,12 @@ def written(claim: Claim, **settings: Any) -> Letter:
 
 def read(letter: Letter) -> EmailMessage:
     return email.message_from_bytes(letter.content, policy=default)
+
+
+def read_name(letter: Letter) -> str:
+    """Of the first recipient. The newer parser of Python keeps the spaces between encoded words."""
+    raw = email.message_from_bytes(letter.content)["To"].replace("\r\n", "")
+    return str(make_header(decode_header(parseaddr(raw)[0])))
 
 
 def code(claim: Claim, **settings: Any) -> str:
@@ -148,6 +159,132 @@ def test_a_line_break_in_a_header_is_refused(place: str, breaks: str) -> None:
     }
     fields = special.get(place, {place: evil if place == "subject" else f"{evil}@example.com"})
     assert code(claim_of(**fields), allow_sender_from_event=True) == "HEADER_INJECTION"
+
+
+def encoded(text: str) -> str:
+    """As mail has it in headers: Python's email package decodes it, also when it writes."""
+    return f"=?utf-8?b?{b64encode(text.encode()).decode()}?="
+
+
+WORDS = [
+    encoded("x\r\nReply-To: evil@example.net\r\n\r\n<b>pay here</b>"),
+    encoded("x\nReply-To: evil@example.net"),
+    encoded("x\r.\r\nMAIL FROM:<ceo@example.com>\r\n"),
+    f"before {encoded('x' + chr(13) + 'y')} after",
+    "=?utf-8?q?x=0D=0AReply-To:_evil=40example=2Enet?=",
+    "=?utf-8?q?evil=40evil=2Ecom=3E=2C_=3Cx=40y=2Ecom?=",
+]
+OURS = ["From", "To", "Subject", "Date", "Message-ID", "X-Outbox-Event-Id", "X-Idempotency-Key",
+        "Auto-Submitted", "X-A", "MIME-Version", "Content-Type"]  # fmt: skip
+
+
+@pytest.mark.parametrize("word", WORDS)
+@pytest.mark.parametrize("place", ["subject", "name", "value", "file", "key", "claims key"])
+def test_an_encoded_word_of_the_events_own_is_text_and_breaks_no_line(
+    place: str, word: str
+) -> None:
+    letter = written(
+        claim_of(
+            subject=word if place == "subject" else "Hi",
+            to=f'"{word}" <a@example.com>' if place == "name" else "A <a@example.com>",
+            headers={"X-A": word if place == "value" else "x"},
+            attachments=[{"filename": word if place == "file" else "f", "content_base64": "eA=="}],
+            idempotency_key=word if place == "key" else None,
+        )._replace(idempotency_key=word if place == "claims key" else "k")
+    )
+    rest = letter.content.replace(b"\r\n", b"")
+    assert b"\r" not in rest
+    assert b"\n" not in rest
+    message = read(letter)
+    assert message.keys() == OURS
+    (recipient,) = message["To"].addresses
+    assert recipient.addr_spec == "a@example.com"
+    (attached,) = message.iter_attachments()
+    assert attached.keys() == ["Content-Type", "Content-Transfer-Encoding", "Content-Disposition"]
+    assert [part.get_content_type() for part in message.walk()] == [
+        "multipart/mixed", "text/plain", "application/octet-stream"
+    ]  # fmt: skip
+    found = {
+        "subject": message["Subject"],
+        "name": read_name(letter),
+        "value": message["X-A"],
+        "file": attached.get_filename(),
+        "key": message["X-Idempotency-Key"],
+        "claims key": message["X-Idempotency-Key"],
+    }
+    assert found[place] == word  # it reads as it was written
+
+
+@pytest.mark.parametrize("field", ["to", "cc", "bcc", "from", "reply_to"])
+def test_an_encoded_word_in_an_address_is_refused(field: str) -> None:
+    evil = "=?utf-8?q?x=0D=0ADATA?=@example.com"
+    for text in (evil, f"A <{evil}>"):
+        assert code(claim_of(**{field: text}), allow_sender_from_event=True) == "HEADER_INJECTION"
+
+
+@pytest.mark.parametrize("length", [1, 60, 61, 900, 1990])
+@pytest.mark.parametrize("letters", ["x", "ж", "x  y", "a b", 'a"b', "a'%;"])
+def test_long_values_read_as_they_were_written(letters: str, length: int) -> None:
+    value = (letters * length)[:length].strip()
+    name = value.replace('"', "")[:1900]
+    letter = written(
+        claim_of(
+            subject=value,
+            to=f'"{name}" <a@example.com>',
+            attachments=[{"filename": value, "content_base64": ""}],
+        )
+    )
+    message = read(letter)
+    assert message["Subject"] == value
+    assert [a.addr_spec for a in message["To"].addresses] == ["a@example.com"]
+    assert read_name(letter) == name
+    assert [part.get_filename() for part in message.iter_attachments()] == [value]
+    assert max(map(len, letter.content.split(b"\r\n"))) <= 998
+    assert not re.search(rb"\r\n +\r\n", letter.content)
+
+
+@pytest.mark.parametrize(
+    "message",
+    [
+        Part((Field("A", b"A: b\r\nB: c\r\n"),), b""),
+        Part((Field("A", b"A: b\r\n\r\nB: c\r\n"), Field("B", b"B: c\r\n")), b""),
+        Part((Field("A", b"A: b\n"),), b""),
+        Part((Field("A", b"A: b\r\n"),), b"a\r.\r\n"),
+        Part((Field("A", b"A: b\r\n"),), b"a\nb\r\n"),
+        Part((Field("A", b"A: b\r\n"),), b"\xff\r\n"),
+    ],
+)
+def test_a_finished_message_is_looked_at_again(message: Part) -> None:
+    with pytest.raises(Unfit) as caught:
+        finished(message)
+    assert caught.value.code == "HEADER_INJECTION"
+
+
+@pytest.mark.parametrize("tokens", [("a\r\nB: c",), ("a", "\nb"), ("a\r",), ("x" * 999,), ("\0",)])
+def test_a_header_is_one_header_or_none(tokens: tuple[str, ...]) -> None:
+    with pytest.raises(Unfit):
+        make_field("A", *tokens)
+
+
+@pytest.mark.parametrize("attached", [True, False])
+@pytest.mark.parametrize("where", ["body_text", "body_html"])
+def test_a_text_that_knows_the_boundary_adds_no_part(where: str, attached: bool) -> None:
+    claim = claim_of()
+    breaks = "".join(
+        f"\n--=_{claim.event_id}.{n}\nContent-Type: text/html\n\nevil\n" for n in range(3)
+    )
+    fields = {"body_text": "Hi\n", "body_html": "<p>Hi</p>\n"}
+    fields[where] += breaks
+    files = [{"filename": "f", "content_base64": "eA=="}] if attached else []
+    payload = json.dumps({**GOOD, **fields, "attachments": files}).encode()
+    message = read(written(claim._replace(payload=payload)))
+    kinds = [part.get_content_type() for part in message.walk()]
+    mixed = ["multipart/mixed"], ["application/octet-stream"]
+    before, after = mixed if attached else ([], [])
+    assert kinds == [*before, "multipart/alternative", "text/plain", "text/html", *after]
+    body = message.get_body(("plain" if where == "body_text" else "html",))
+    assert body is not None
+    assert body.get_content().splitlines() == fields[where].splitlines()
 
 
 @given(st.text(max_size=200), st.text(max_size=80), st.text(max_size=300))

@@ -53,8 +53,8 @@ def _about(settings: SmtpSettings, connection: Connection) -> list[CheckResult]:
         findings.append(
             CheckResult("warn", "messages travel unencrypted", "set startTls to Required")
         )
-    limit = connection.features.get("size", "")
-    if limit.isdigit() and 0 < int(limit) < settings.max_message_bytes:
+    limit = connection.largest_message
+    if limit is not None and limit < settings.max_message_bytes:
         text = (
             f"{where} takes {limit} bytes at most, below maxMessageBytes "
             f"({settings.max_message_bytes}): larger messages are refused"

@@ -10,8 +10,11 @@ import re
 import smtplib
 import socket
 import ssl
+import threading
 import time
+from base64 import b64encode
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future
 from contextlib import contextmanager, suppress
 from typing import Any, Final
 
@@ -27,6 +30,7 @@ PIPELINED: Final = 100
 LONGEST_RESULT: Final = 500
 LEAST_SECONDS: Final = 0.01
 _CONTROL: Final = re.compile(r"[\x00-\x1f\x7f]+")
+_SIZE: Final = re.compile(r"[0-9]{1,20}")
 
 Reply = tuple[int, str]
 
@@ -47,7 +51,8 @@ class Client(smtplib.SMTP):
         self._is_cut = False
 
     def _get_socket(self, host: str, port: int, timeout: float) -> Any:
-        plain = socket.create_connection((host, port), timeout)
+        until = time.monotonic() + timeout
+        plain = _connect(_look_up(host, port, until), until)
         self._cuttable = plain.dup()
         if self._is_cut:
             self.cut()
@@ -83,6 +88,7 @@ class Connection:
         self.used = 0
         self.idle_since = 0.0
         credentials = read_credentials(settings)
+        self._secrets = _spellings(*credentials) if credentials else ()
         context = make_context(settings)
         self._client = Client(settings, context, _left(until))
         opened(self)
@@ -98,7 +104,7 @@ class Connection:
         self._client._host = self._settings.host  # type: ignore[attr-defined]
         code, told = self._client.connect(self._settings.host, self._settings.port)
         if code != 220:
-            raise PublisherError(f"{self._where} refuses connections: {code} {_text(told)}")
+            raise PublisherError(f"{self._where} refuses connections: {code} {self._text(told)}")
         self._client.ehlo_or_helo_if_needed()
         if self._settings.start_tls == "Required":
             if not self._client.has_extn("starttls"):
@@ -108,7 +114,7 @@ class Connection:
                 )
             code, told = self._client.starttls(context=context)
             if code != 220:
-                raise PublisherError(f"{self._where}: STARTTLS: {code} {_text(told)}")
+                raise PublisherError(f"{self._where}: STARTTLS: {code} {self._text(told)}")
             self._client.ehlo_or_helo_if_needed()
         if credentials is not None:
             self._log_in(*credentials)
@@ -118,10 +124,8 @@ class Connection:
             self._client.login(username, password)
         except smtplib.SMTPAuthenticationError as error:
             kind = BrokerRefused if error.smtp_code in LETS_NOBODY_IN else PublisherError
-            # What the server says may repeat what it was told.
-            said = _text(error.smtp_error).replace(password, "***")
             raise kind(
-                f"{self._where} refuses the login of {username}: {error.smtp_code} {said}"
+                f"{self._where} refuses the login of {username}: {self._reason(error)}"
             ) from None
         except smtplib.SMTPNotSupportedError:
             raise BrokerRefused(f"{self._where} offers no login, and there is a password") from None
@@ -138,11 +142,17 @@ class Connection:
                 f"{self._where}: its certificate is not trusted: {error.verify_message}"
             ) from None
         except (OSError, smtplib.SMTPException) as error:
-            raise PublisherError(f"{self._where} does not answer: {_reason(error)}") from None
+            raise PublisherError(f"{self._where} does not answer: {self._reason(error)}") from None
 
     @property
     def features(self) -> dict[str, str]:
         return self._client.esmtp_features
+
+    @property
+    def largest_message(self) -> int | None:
+        """In bytes, if the server says a limit, and one that is a number."""
+        size = self.features.get("size", "")
+        return int(size) or None if _SIZE.fullmatch(size) else None
 
     @property
     def tls_version(self) -> str | None:
@@ -169,8 +179,8 @@ class Connection:
 
     def deliver(self, letter: Letter, until: float) -> Acked | Refused:
         """One attempt. Raises Lost, and then `awaits_answer` says how far it was."""
-        limit = int(size) if (size := self.features.get("size", "")).isdigit() else 0
-        if 0 < limit < len(letter.content):
+        limit = self.largest_message
+        if limit is not None and limit < len(letter.content):
             return refused(
                 "MESSAGE_TOO_LARGE",
                 f"the message has {len(letter.content)} bytes, and the server takes {limit}",
@@ -181,7 +191,7 @@ class Connection:
             outcome = self._deliver(letter)
         except (OSError, smtplib.SMTPException) as error:
             self.broken = True
-            raise Lost(_reason(error)) from None
+            raise Lost(self._reason(error)) from None
         self.awaits_answer = False
         self.used += 1
         return outcome
@@ -253,7 +263,19 @@ class Connection:
         code, told = self._client.getreply()
         if code in GOING_AWAY:
             self.broken = True
-        return code, _text(told)
+        return code, self._text(told)
+
+    def _text(self, told: bytes | str) -> str:
+        """What the server says, which may repeat what it was told."""
+        text = told.decode("utf-8", "replace") if isinstance(told, bytes) else told
+        for secret in self._secrets:
+            text = text.replace(secret, "***")
+        return _CONTROL.sub(" ", text).strip()
+
+    def _reason(self, error: Exception) -> str:
+        if isinstance(error, smtplib.SMTPResponseException):
+            return f"{error.smtp_code} {self._text(error.smtp_error)}"
+        return self._text(str(error)) or type(error).__name__
 
     def _limit(self, until: float) -> None:
         """For each wait. That they are no longer together is the publisher's business: `cut`."""
@@ -283,19 +305,48 @@ def make_context(settings: SmtpSettings) -> ssl.SSLContext:
     return context
 
 
+def _look_up(host: str, port: int, until: float) -> Sequence[Any]:
+    """The system's resolver has no time limit, so it works beside us, and perhaps for nobody."""
+    found: Future[Sequence[Any]] = Future()
+
+    def ask() -> None:
+        try:
+            found.set_result(socket.getaddrinfo(host, port, type=socket.SOCK_STREAM))
+        except Exception as error:
+            found.set_exception(error)
+
+    threading.Thread(target=ask, name="smtp-resolver", daemon=True).start()
+    try:
+        return found.result(_left(until))
+    except TimeoutError:
+        raise TimeoutError("its name was not resolved in time") from None
+
+
+def _connect(addresses: Sequence[Any], until: float) -> socket.socket:
+    """To the first that answers; all of them together have that long."""
+    failure = OSError("its name has no address")
+    for family, kind, protocol, _, address in addresses:
+        sock = socket.socket(family, kind, protocol)
+        try:
+            sock.settimeout(_left(until))
+            sock.connect(address)
+            return sock
+        except OSError as error:
+            sock.close()
+            failure = error
+    raise failure
+
+
 def _is_good(reply: Reply) -> bool:
     return 200 <= reply[0] < 300
 
 
-def _text(told: bytes | str) -> str:
-    text = told.decode("utf-8", "replace") if isinstance(told, bytes) else told
-    return _CONTROL.sub(" ", text).strip()
-
-
-def _reason(error: Exception) -> str:
-    if isinstance(error, smtplib.SMTPResponseException):
-        return f"{error.smtp_code} {_text(error.smtp_error)}"
-    return _text(str(error)) or type(error).__name__
+def _spellings(username: str, password: str) -> tuple[str, ...]:
+    """Of the password, as a login writes it: PLAIN has it with the name, and LOGIN alone."""
+    if not password:
+        return ()
+    encoded = [b64encode(t.encode()).decode() for t in (f"\0{username}\0{password}", password)]
+    return (*(text.rstrip("=") for text in encoded), password)
 
 
 def _left(until: float) -> float:

@@ -6,23 +6,28 @@ drops what it has seen then recognises a copy.
 """
 
 import re
+from collections.abc import Iterator
 from dataclasses import dataclass
-from email.generator import BytesGenerator
-from email.headerregistry import Address
-from email.message import EmailMessage
-from email.policy import SMTP
 from email.utils import format_datetime
-from io import BytesIO
 from typing import Final
 
 from outbox_core.contract.publishers.smtp import SmtpSettings
 from outbox_core.model.attempt import Refused
 from outbox_core.model.event import Claim
 from outbox_relay.publishers.messages import refused
-from outbox_relay.publishers.smtp.payload import Email, Unfit, parse
+from outbox_relay.publishers.smtp.mime import (
+    Field,
+    Part,
+    address_field,
+    file_part,
+    finished,
+    make_field,
+    multipart,
+    text_field,
+    text_part,
+)
+from outbox_relay.publishers.smtp.payload import Email, Mailbox, Unfit, parse
 
-POLICY: Final = SMTP.clone(cte_type="7bit")
-"""So no server needs 8BITMIME."""
 _LEADING_DOT: Final = re.compile(rb"^\.", re.MULTILINE)
 
 
@@ -45,7 +50,7 @@ class Letter:
 class Letters:
     def __init__(self, settings: SmtpSettings) -> None:
         self._settings = settings
-        self._sender = Address(addr_spec=settings.sender)
+        self._sender = Mailbox("", settings.sender)
         self._any = "*" in settings.allowed_recipient_domains
         domains = [domain.lower() for domain in settings.allowed_recipient_domains]
         self._domains = frozenset(domains)
@@ -65,7 +70,7 @@ class Letters:
                 f"{self._settings.max_message_bytes}",
             )
         sender = email.sender or self._sender
-        return Letter(sender.addr_spec, email.sender is not None, email.recipients, content)
+        return Letter(sender.address, email.sender is not None, email.recipients, content)
 
     def _judge(self, email: Email) -> None:
         recipients = email.recipients
@@ -83,10 +88,10 @@ class Letters:
                 )
         if email.sender is None or self._settings.allow_sender_from_event:
             return
-        if email.sender.addr_spec.lower() != self._settings.sender.lower():
+        if email.sender.address.lower() != self._settings.sender.lower():
             raise Unfit(
                 "SENDER_NOT_ALLOWED",
-                f"the payload's from is {email.sender.addr_spec}, and not the relay's sender; "
+                f"the payload's from is {email.sender.address}, and not the relay's sender; "
                 "allowSenderFromEvent would allow it",
             )
 
@@ -94,44 +99,38 @@ class Letters:
         return self._any or domain in self._domains or domain.endswith(self._below)
 
     def _write(self, claim: Claim, email: Email) -> bytes:
-        message = EmailMessage(POLICY)
-        message["From"] = email.sender or self._sender
-        for name, addresses in (("To", email.to), ("Cc", email.cc), ("Reply-To", email.reply_to)):
-            if addresses:
-                message[name] = addresses
+        part = _body(claim.event_id, email)
+        return finished(Part((*self._fields(claim, email), *part.fields), part.body))
+
+    def _fields(self, claim: Claim, email: Email) -> Iterator[Field]:
+        yield address_field("From", [email.sender or self._sender])
+        for name, mailboxes in (("To", email.to), ("Cc", email.cc), ("Reply-To", email.reply_to)):
+            if mailboxes:
+                yield address_field(name, mailboxes)
         if not email.to and not email.cc:
-            message["To"] = "undisclosed-recipients:;"
-        message["Subject"] = email.subject
-        message["Date"] = format_datetime(claim.created_at)
+            yield make_field("To", "undisclosed-recipients:;")
+        yield text_field("Subject", email.subject)
+        yield make_field("Date", format_datetime(claim.created_at))
         # Of the relay's own domain: so it stays unique, whoever the event's sender is.
-        message["Message-ID"] = f"<{claim.event_id}@{self._sender.domain}>"
-        message["X-Outbox-Event-Id"] = claim.event_id
+        yield make_field("Message-ID", f"<{claim.event_id}@{self._sender.domain}>")
+        yield make_field("X-Outbox-Event-Id", claim.event_id)
         key = email.idempotency_key or claim.idempotency_key
         if key is not None and key.isprintable() and key.isascii():
-            message["X-Idempotency-Key"] = key
+            yield text_field("X-Idempotency-Key", key)
         if not any(name.lower() == "auto-submitted" for name, _ in email.headers):
-            message["Auto-Submitted"] = "auto-generated"  # out-of-office replies help nobody
+            yield make_field(
+                "Auto-Submitted", "auto-generated"
+            )  # out-of-office replies help nobody
         for name, value in email.headers:
-            message[name] = value
-        self._fill(message, email)
-        for number, part in enumerate(message.walk()):
-            if part.is_multipart():
-                part.set_boundary(f"=_{claim.event_id}.{number}")
-        written = BytesIO()
-        BytesGenerator(written, policy=POLICY).flatten(message)
-        content = written.getvalue()
-        return content if content.endswith(b"\r\n") else content + b"\r\n"
+            yield text_field(name, value)
+        yield make_field("MIME-Version", "1.0")
 
-    @staticmethod
-    def _fill(message: EmailMessage, email: Email) -> None:
-        if email.text is not None:
-            message.set_content(email.text)
-            if email.html is not None:
-                message.add_alternative(email.html, subtype="html")
-        else:
-            message.set_content(email.html, subtype="html")
-        for attached in email.attachments:
-            maintype, _, subtype = attached.content_type.partition("/")
-            message.add_attachment(
-                attached.content, maintype=maintype, subtype=subtype, filename=attached.filename
-            )
+
+def _body(event_id: str, email: Email) -> Part:
+    texts = ((email.text, "plain"), (email.html, "html"))
+    bodies = [text_part(text, subtype) for text, subtype in texts if text is not None]
+    body = bodies[0] if len(bodies) == 1 else multipart("alternative", f"{event_id}.1", bodies)
+    files = [
+        file_part(file.filename, file.content_type, file.content) for file in email.attachments
+    ]
+    return multipart("mixed", f"{event_id}.0", [body, *files]) if files else body
