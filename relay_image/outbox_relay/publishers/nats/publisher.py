@@ -74,9 +74,14 @@ class NatsPublisher:
         return self._subjects.parked()
 
     def route(self, claim: Claim) -> Hashable | None:
-        """The stream, if it is known to take atomic batches: that is known after the first call."""
+        """
+        Stream and subject, if the stream is known to take atomic batches: that is known after the
+        first call. The stream alone is not enough: a subject may be parked, and then its events
+        stay behind while those of the stream's other subjects go out.
+        """
         subject = self._messages.subject(claim) if self._in_order else None
-        return None if subject is None else self._streams.atomic_stream(subject)
+        stream = None if subject is None else self._streams.atomic_stream(subject)
+        return None if stream is None else (stream, subject)
 
     def probe(self) -> None:
         # A new one each time: it also shows whether we would be let in now.

@@ -1,0 +1,75 @@
+"""NATS against a peer that answers as no real server does, or at the worst moment."""
+
+from collections.abc import Callable, Iterator
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from conformance.publisher_contract import make_claim
+from fixtures.nats_peer import Peer, Published, nats_peer
+from outbox_core.contract.publishers.nats import NatsSettings
+from outbox_core.model.ordering import KeyOrder
+from outbox_relay.publishers.nats.publisher import NatsPublisher
+
+Make = Callable[..., NatsPublisher]
+
+FULL = {"error": {"code": 400, "err_code": 10077, "description": "full"}, "stream": "S", "seq": 0}
+
+
+@pytest.fixture
+def make() -> Iterator[Make]:
+    made: list[NatsPublisher] = []
+
+    def publisher(
+        peer: Peer, *, in_order: bool = True, timeout: float = 5, **settings: Any
+    ) -> NatsPublisher:
+        filled = {
+            **{"servers": (peer.url,), "delivery_timeout": timedelta(seconds=timeout)},
+            **settings,
+        }
+        made.append(NatsPublisher(NatsSettings(**filled), in_order))
+        return made[-1]
+
+    yield publisher
+    for each in made:
+        each.close(timedelta(0))
+
+
+class Store:
+    """Stores what comes, in atomic batches too, but nothing of the subjects that are full."""
+
+    def __init__(self, *full: str) -> None:
+        self.full = full
+        self.payloads: list[bytes] = []
+        self._batch: list[Published] = []
+
+    def __call__(self, message: Published) -> None:
+        self._batch.append(message)
+        if not message.reply:
+            return
+        batch, self._batch = self._batch, []
+        if any(m.subject in self.full for m in batch):
+            message.answer(FULL)
+            return
+        self.payloads += [m.payload for m in batch]
+        answer: dict[str, object] = {"stream": "S", "seq": len(self.payloads)}
+        if name := message.header("Nats-Batch-Id"):
+            answer |= {"batch": name, "count": len(batch)}
+        message.answer(answer)
+
+
+def test_an_event_does_not_pass_one_of_its_key_whose_subject_is_parked(make: Make) -> None:
+    store = Store("full")
+    with nats_peer(store) as peer:
+        publisher = make(peer)
+        publisher.publish([make_claim(event_type="full"), make_claim(event_type="open")])
+        assert [parked.name for parked in publisher.parked()] == ["full"]
+        claims = [
+            make_claim(b"first", event_type="full", ordering_key="k"),
+            make_claim(b"second", event_type="open", ordering_key="k"),
+        ]
+        order = KeyOrder()
+        for wave in order.waves(claims, publisher.route):
+            order.saw(wave, publisher.publish(wave))
+    assert not {b"first", b"second"} & set(store.payloads)
