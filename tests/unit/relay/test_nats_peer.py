@@ -9,6 +9,7 @@ import pytest
 from conformance.publisher_contract import make_claim
 from fixtures.nats_peer import Peer, Published, nats_peer
 from outbox_core.contract.publishers.nats import NatsSettings
+from outbox_core.model.attempt import Acked
 from outbox_core.model.ordering import KeyOrder
 from outbox_relay.publishers.nats.publisher import NatsPublisher
 
@@ -73,3 +74,33 @@ def test_an_event_does_not_pass_one_of_its_key_whose_subject_is_parked(make: Mak
         for wave in order.waves(claims, publisher.route):
             order.saw(wave, publisher.publish(wave))
     assert not {b"first", b"second"} & set(store.payloads)
+
+
+def test_what_another_call_learns_of_a_stream_does_not_change_the_order_of_this_one(
+    make: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = Store()
+    with nats_peer(store, stream_of=lambda subject: subject.upper()) as peer:
+        publisher = make(peer)
+        publisher.publish([make_claim(event_type="a"), make_claim(event_type="b")])
+        streams = publisher._streams
+        streams.forget("B")
+        asked = []
+
+        def then_forget(subject: str) -> str | None:
+            """As if the other call came between two looks at the same subject."""
+            found = known(subject)
+            asked.append(subject)
+            if asked.count("a") == 3:
+                streams.forget("A")
+            return found
+
+        known = streams.atomic_stream
+        monkeypatch.setattr(streams, "atomic_stream", then_forget)
+        claims = [
+            make_claim(b"other", event_type="b"),
+            make_claim(b"first", event_type="a", ordering_key="k"),
+            make_claim(b"second", event_type="a", ordering_key="k"),
+        ]
+        assert all(isinstance(outcome, Acked) for outcome in publisher.publish(claims))
+    assert store.payloads.index(b"first") < store.payloads.index(b"second")

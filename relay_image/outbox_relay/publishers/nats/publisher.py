@@ -148,7 +148,10 @@ class NatsPublisher:
             else:
                 outcomes[claim.seq] = message
                 order.fail(claim)
-        self._streams.learn(connection, {m.subject for m in made.values()}, until)
+        subjects = {message.subject for message in made.values()}
+        self._streams.learn(connection, subjects, until)
+        # Looked up once: what another call learns meanwhile must not part a key's events.
+        atomic = {subject: self._streams.atomic_stream(subject) for subject in subjects}
         if connection.broken:
             why = connection.why_lost or "the server is about to stop"
             lost = Error.of(ErrorClass.OUTAGE, "CONNECTION_LOST", why)
@@ -158,7 +161,7 @@ class NatsPublisher:
             message = made[claim.seq]
             if message.size > largest:
                 return None  # no room for the headers of a batch
-            return self._streams.atomic_stream(message.subject)
+            return atomic[message.subject]
 
         sendable = [claim for claim in batch if claim.seq in made]
         for wave in order.waves(sendable, stream_of):
