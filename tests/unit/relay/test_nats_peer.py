@@ -1,5 +1,7 @@
 """NATS against a peer that answers as no real server does, or at the worst moment."""
 
+import threading
+import time
 from collections.abc import Callable, Iterator
 from datetime import timedelta
 from typing import Any
@@ -9,7 +11,7 @@ import pytest
 from conformance.publisher_contract import make_claim
 from fixtures.nats_peer import Peer, Published, nats_peer
 from outbox_core.contract.publishers.nats import NatsSettings
-from outbox_core.model.attempt import Acked
+from outbox_core.model.attempt import Acked, ErrorClass, Outcome, Refused
 from outbox_core.model.ordering import KeyOrder
 from outbox_relay.publishers.nats.publisher import NatsPublisher
 
@@ -104,3 +106,45 @@ def test_what_another_call_learns_of_a_stream_does_not_change_the_order_of_this_
         ]
         assert all(isinstance(outcome, Acked) for outcome in publisher.publish(claims))
     assert store.payloads.index(b"first") < store.payloads.index(b"second")
+
+
+def refused_as(outcome: Outcome) -> tuple[ErrorClass, str]:
+    assert isinstance(outcome, Refused)
+    return outcome.error.kind, outcome.error.code
+
+
+IN_DOUBT = (ErrorClass.OUTAGE, "NO_ANSWER")
+
+
+def pour(message: Published, data: bytes) -> None:
+    """Until the publisher has had enough."""
+    while True:
+        message.send(data)
+
+
+def test_a_call_ends_in_time_though_bytes_keep_coming(make: Make) -> None:
+    with nats_peer(lambda message: pour(message, b"+OK\r\n" * 10_000)) as peer:
+        publisher = make(peer, timeout=1, atomic="Never")
+        began = time.monotonic()
+        (outcome,) = publisher.publish([make_claim()])
+        assert time.monotonic() - began < 3
+        assert refused_as(outcome) == IN_DOUBT
+
+
+def test_a_connection_on_which_bytes_keep_coming_is_not_used_again(make: Make) -> None:
+    talking = threading.Event()
+
+    def answer_and_pour(message: Published) -> None:
+        message.answer({"stream": "S", "seq": 1})
+        if peer.connections == 1:
+            message.send(b"PING\r\n" * 50_000)
+            talking.set()
+            pour(message, b"PING\r\n" * 50_000)
+
+    with nats_peer(answer_and_pour) as peer:
+        publisher = make(peer, atomic="Never")
+        for _ in range(2):
+            (outcome,) = publisher.publish([make_claim()])
+            assert isinstance(outcome, Acked)
+            assert talking.wait(5)
+        assert peer.connections == 2

@@ -26,6 +26,8 @@ DEFAULT_PORT = 4222
 PORTION_BYTES = 1 << 18
 LONGEST_WAIT_SECONDS = 0.25
 """Between two checks whether we are to stop."""
+MOST_LOOKS = 10
+"""At what came while a connection was idle, which is a line now and then: with more it is ill."""
 PUBLISH_DENIED = 'Permissions Violation for Publish to "'
 NOT_LET_IN = ("authorization", "authentication", "tls", "expired", "revoked")
 WOULD_BLOCK = (BlockingIOError, ssl.SSLWantReadError, ssl.SSLWantWriteError)
@@ -106,7 +108,9 @@ class Connection:
                 elif self._pings:
                     self._pings = 0
                     left = memoryview(b"PONG\r\n")
-                if not self._receive() and not moved:
+                if self._receive() or moved:
+                    self._check_time(until)
+                else:
                     self._wait(bool(left), until)
         except (OSError, Lost) as error:
             self.broken = True
@@ -128,13 +132,14 @@ class Connection:
 
     def is_open(self) -> bool:
         """As far as this side knows; takes no time."""
-        if not self.broken:
-            try:
-                while self._receive():
-                    pass
-            except (OSError, Lost):
-                self.broken = True
-        return not self.broken
+        try:
+            for _ in range(MOST_LOOKS):
+                if self.broken or not self._receive():
+                    return not self.broken
+        except (OSError, Lost):
+            pass
+        self.broken = True
+        return False
 
     def is_alive(self, until: float) -> bool:
         """Ask it; also answers what it asked while nobody used the connection."""
@@ -157,7 +162,9 @@ class Connection:
         self._sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self._sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
         while not self.info:
-            if not self._receive():
+            if self._receive():
+                self._check_time(until)
+            else:
                 self._wait(False, until)
         wanted = settings.tls is not None or parts.scheme == "tls"
         if wanted or self.info.get("tls_required"):
@@ -202,17 +209,23 @@ class Connection:
                 with suppress(*WOULD_BLOCK):
                     left = left[self._sock.send(left) :]
                     moved = True
-            if not self._receive() and not moved:
+            if self._receive() or moved:
+                self._check_time(until)
+            else:
                 self._wait(bool(left), until)
 
-    def _wait(self, to_write: bool, until: float) -> None:
-        now = time.monotonic()
-        until = min(until, self.stop_at)
-        if now >= until:
+    def _check_time(self, until: float) -> float:
+        """What is left of it. Also asked while bytes come: they may never end."""
+        left = min(until, self.stop_at) - time.monotonic()
+        if left <= 0:
             raise Lost(f"no answer in time{self._because}")
+        return left
+
+    def _wait(self, to_write: bool, until: float) -> None:
+        left = self._check_time(until)
         poll = select.poll()
         poll.register(self._sock, select.POLLIN | (select.POLLOUT if to_write else 0))
-        poll.poll(max(1, 1000 * min(LONGEST_WAIT_SECONDS, until - now)))
+        poll.poll(max(1, 1000 * min(LONGEST_WAIT_SECONDS, left)))
 
     def _receive(self) -> bool:
         """Whether anything came."""
