@@ -148,3 +148,22 @@ def test_a_connection_on_which_bytes_keep_coming_is_not_used_again(make: Make) -
             assert isinstance(outcome, Acked)
             assert talking.wait(5)
         assert peer.connections == 2
+
+
+def endless_line() -> bytes:
+    """A message whose size leads back to its own beginning."""
+    for pad in range(1, 40):
+        for size in range(10, 60):
+            line = b"MSG %b 1 -%d" % (b"9" * pad, size)
+            if len(line) + 4 == size:
+                return line + b"\r\n"
+    raise AssertionError("no such line")
+
+
+def test_a_message_of_negative_size_does_not_hold_the_call(make: Make) -> None:
+    with nats_peer(lambda message: message.send(endless_line())) as peer:
+        publisher = make(peer, atomic="Never")
+        began = time.monotonic()
+        (outcome,) = publisher.publish([make_claim()])
+        assert time.monotonic() - began < 3
+        assert refused_as(outcome) == IN_DOUBT

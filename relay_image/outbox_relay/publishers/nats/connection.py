@@ -246,6 +246,8 @@ class Connection:
             head = line[:4].upper()
             if head in (b"MSG ", b"HMSG"):
                 size = int(line[line.rindex(b" ") :])
+                if size < 0:
+                    raise Lost("it sent a message of negative size")
                 if len(buffer) < end + size + 4:
                     break
                 self._take(line, bytes(buffer[end + 2 : end + 2 + size]))
