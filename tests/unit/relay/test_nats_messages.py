@@ -79,7 +79,16 @@ def test_an_illegal_subject(subject: str) -> None:
 
 @pytest.mark.parametrize(
     "body",
-    [b"", b"[]", b"{", b'{"seq": 0, "stream": "S"}', b'{"stream": "S"}', b'{"seq": 5}', b"null"],
+    [
+        *(b"", b"[]", b"{", b"null", b"[" * 200_000, b'{"stream": "S"}', b'{"seq": 5}'),
+        *(b'{"seq": %b, "stream": "S"}' % seq for seq in (b"0", b"-1", b"true", b'"5"', b"1.5")),
+        *(b'{"seq": 5, "stream": %b}' % stream for stream in (b"7", b'""', b'"\\u0000"')),
+        # An error that says nothing, or cannot be read, is an error all the same.
+        *(
+            b'{"seq": 5, "stream": "S", "error": %b}' % error
+            for error in (b"{}", b'"no"', b"null", b'{"err_code": "x"}')
+        ),
+    ],
 )
 def test_only_a_stream_and_a_sequence_number_are_an_acknowledgement(body: bytes) -> None:
     assert judge(Reply(0, body)) is None

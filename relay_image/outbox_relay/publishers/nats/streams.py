@@ -120,10 +120,12 @@ def config_of(reply: Reply | None) -> dict[str, Any]:
 
 
 def answer_of(reply: Reply | None) -> dict[str, Any]:
+    """Empty if there is none, or none that can be read."""
     if reply is None or reply.status:
         return {}
     try:
         answer = json.loads(reply.body)
-    except ValueError:
+    except (ValueError, RecursionError):
         return {}
-    return answer if isinstance(answer, dict) else {}
+    readable = isinstance(answer, dict) and isinstance(answer.get("error", {}), dict)
+    return answer if readable else {}
