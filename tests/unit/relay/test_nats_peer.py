@@ -1,9 +1,11 @@
 """NATS against a peer that answers as no real server does, or at the worst moment."""
 
+import base64
 import threading
 import time
 from collections.abc import Callable, Iterator
 from datetime import timedelta
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -87,7 +89,7 @@ def test_what_another_call_learns_of_a_stream_does_not_change_the_order_of_this_
         publisher.publish([make_claim(event_type="a"), make_claim(event_type="b")])
         streams = publisher._streams
         streams.forget("B")
-        asked = []
+        asked: list[str] = []
 
         def then_forget(subject: str) -> str | None:
             """As if the other call came between two looks at the same subject."""
@@ -167,3 +169,93 @@ def test_a_message_of_negative_size_does_not_hold_the_call(make: Make) -> None:
         (outcome,) = publisher.publish([make_claim()])
         assert time.monotonic() - began < 3
         assert refused_as(outcome) == IN_DOUBT
+
+
+@pytest.mark.parametrize("seq", [1, "7", -7])
+def test_a_batch_is_not_acknowledged_with_a_number_that_it_cannot_have(
+    make: Make, seq: object
+) -> None:
+    def answer(message: Published) -> None:
+        if message.reply:
+            name = message.header("Nats-Batch-Id")
+            message.answer({"stream": "S", "seq": seq, "batch": name, "count": 2})
+
+    with nats_peer(answer) as peer:
+        outcomes = make(peer).publish([make_claim(), make_claim()])
+    assert [refused_as(outcome) for outcome in outcomes] == [(ErrorClass.OUTAGE, "NO_BATCH")] * 2
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        *(b"MSG ", b"MSG a 1 x", b"MSG foo.bar 1 2\r\n{}", b"HMSG _INBOX.1 1 zz 2\r\n{}"),
+        *(b"MSG _INBOX.9 1 2\r\n{}{}", b"INFO {", b"INFO [1]", b"INFO " + b"[" * 200_000),
+        *(b'INFO {"max_payload":null}', b'INFO {"max_payload":0}', b'INFO {"version":"\xc2\xb2"}'),
+    ],
+)
+def test_a_malformed_line_loses_the_connection_and_no_answer_that_came(
+    make: Make, line: bytes
+) -> None:
+    def answer(message: Published) -> None:
+        if message.payload == b"answered":
+            message.answer({"stream": "S", "seq": 7})
+        else:
+            message.send(line + b"\r\n")
+
+    with nats_peer(answer) as peer:
+        publisher = make(peer, in_order=False, atomic="Never")
+        began = time.monotonic()
+        acked, lost = publisher.publish([make_claim(b"answered"), make_claim()])
+        assert time.monotonic() - began < 3
+        assert acked == Acked("S@7")
+        assert isinstance(lost, Refused)
+        assert isinstance(publisher.publish([make_claim(b"answered")])[0], Acked)
+        assert peer.connections == 2
+
+
+@pytest.mark.parametrize(
+    "info",
+    [b"INFO {", b"INFO 7", b'INFO {"max_payload":null}', b'INFO {"nonce":"\\ud800"}', b"MSG "],
+)
+def test_a_malformed_greeting_is_a_server_that_does_not_answer(
+    make: Make, tmp_path: Path, info: bytes
+) -> None:
+    # A seed, so that the nonce is used.
+    seed = base64.b32encode(bytes([18 << 3 | 5, 0]) + bytes(32) + bytes(2)).decode()
+    (tmp_path / "seed").write_text(seed)
+    with nats_peer(info=info + b"\r\n") as peer:
+        publisher = make(peer, credentials_file=tmp_path / "seed")
+        (outcome,) = publisher.publish([make_claim()])
+        assert refused_as(outcome) == (ErrorClass.OUTAGE, "NO_CONNECTION")
+
+
+@pytest.mark.parametrize("where", ["NAMES", "INFO"])
+@pytest.mark.parametrize(
+    "body",
+    [
+        *({"total": 1, "streams": 5}, {"total": 1, "streams": [5]}, {"total": 1, "streams": "S"}),
+        *({"total": 1, "streams": ["\ud800"]}, {"config": None}, {"config": [1]}),
+        *({"error": "no"}, []),
+    ],
+)
+def test_a_malformed_answer_about_streams_is_none(make: Make, where: str, body: object) -> None:
+    with nats_peer(about_streams={where: body}) as peer:
+        (outcome,) = make(peer).publish([make_claim()])
+        assert isinstance(outcome, Acked)
+
+
+def test_a_reason_that_no_database_stores_is_made_storable(make: Make) -> None:
+    body = b'{"error":{"err_code":10077,"description":"a\\ud800b"}}'
+    with nats_peer(lambda message: message.answer(body)) as peer:
+        (outcome,) = make(peer).publish([make_claim()])
+        assert isinstance(outcome, Refused)
+        assert outcome.error.text == "a?b"
+
+
+def test_a_credentials_file_that_is_no_text_is_an_outage(make: Make, tmp_path: Path) -> None:
+    (tmp_path / "seed").write_bytes(b"\xff\xfe")
+    with nats_peer() as peer:
+        (outcome,) = make(peer, credentials_file=tmp_path / "seed").publish([make_claim()])
+    assert isinstance(outcome, Refused)
+    assert outcome.error.kind is ErrorClass.OUTAGE
+    assert "credentialsFile" in outcome.error.text

@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 from urllib.parse import urlsplit
 
 from outbox_core.contract.publishers.nats import NatsSettings
-from outbox_core.errors import BrokerRefused, PublisherError
+from outbox_core.errors import BrokerRefused, OutboxError, PublisherError
 from outbox_relay.publishers.nats.errors import DENIED
 from outbox_relay.publishers.nats.login import login, tls_context
 
@@ -52,6 +52,8 @@ class Connection:
         self.broken = False
         """Not to be used again."""
         self.info: Mapping[str, Any] = {}
+        self.version: tuple[int, ...] = ()
+        self.max_payload = 0
         self._sock: socket.socket
         self._buffer = bytearray()
         self._replies: dict[int, Reply] = {}
@@ -73,18 +75,13 @@ class Connection:
             raise (BrokerRefused if refused else PublisherError)(
                 f"NATS at {url} does not answer: {error}"
             ) from None
-        except BaseException:
+        except BaseException as error:
             self.close()
-            raise
-
-    @property
-    def version(self) -> tuple[int, ...]:
-        parts = str(self.info.get("version", "")).split("-")[0].split(".")
-        return tuple(int(part) for part in parts if part.isdigit())
-
-    @property
-    def max_payload(self) -> int:
-        return int(self.info.get("max_payload", 1 << 20))
+            if isinstance(error, OutboxError) or not isinstance(error, Exception):
+                raise
+            # Such as a nonce that is no text: whatever it sends is no defect of ours.
+            text = f"NATS at {url} cannot be used: {type(error).__name__}"
+            raise PublisherError(text) from error
 
     def address(self, subject: str) -> tuple[int, str]:
         """A number for an answer to expect, and where the server is to send it."""
@@ -236,7 +233,12 @@ class Connection:
         if not data:
             raise Lost(f"the server closed the connection{self._because}")
         self._buffer += data
-        self._parse()
+        try:
+            self._parse()
+        except Lost:
+            raise
+        except Exception as error:  # of many kinds: nothing of the peer's is a defect of ours
+            raise Lost(f"it sent what is not NATS ({type(error).__name__})") from error
         return True
 
     def _parse(self) -> None:
@@ -250,8 +252,11 @@ class Connection:
                     raise Lost("it sent a message of negative size")
                 if len(buffer) < end + size + 4:
                     break
-                self._take(line, bytes(buffer[end + 2 : end + 2 + size]))
+                body = bytes(buffer[end + 2 : end + 2 + size])
                 end += size + 2
+                if buffer[end : end + 2] != b"\r\n":
+                    raise Lost("it sent a message of another size than announced")
+                self._take(line, body)
             else:
                 self._obey(head, line)
             at = end + 2
@@ -274,7 +279,13 @@ class Connection:
         elif head == b"PONG":
             self._pongs += 1
         elif head == b"INFO":
-            self.info = json.loads(line[5:])
+            info = json.loads(line[5:])
+            parts = str(info.get("version", "")).split("-")[0].split(".")
+            self.version = tuple(int(part) for part in parts if part.isdigit())
+            self.max_payload = int(info.get("max_payload", 1 << 20))
+            if self.max_payload <= 0:  # believed, it would be the death of every event
+                raise Lost(f"its max_payload is {self.max_payload}")
+            self.info = info
             # It is about to stop: this call may end, the next one goes elsewhere.
             self.broken |= bool(self.info.get("ldm"))
         elif head == b"-ERR":

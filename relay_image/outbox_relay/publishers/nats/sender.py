@@ -99,6 +99,7 @@ def judge(reply: Reply | None) -> Acked | Problem | None:
         error = answer["error"]
         code = error.get("err_code") or error.get("code")
         text = str(error.get("description", "no reason given"))
+        text = text.encode(errors="replace").decode()  # half a surrogate pair cannot be stored
         return Problem(code, text) if isinstance(code, int) else None
     stream, seq = answer.get("stream"), answer.get("seq")
     named = isinstance(stream, str) and stream and stream.isprintable()
