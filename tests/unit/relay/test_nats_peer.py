@@ -259,3 +259,23 @@ def test_a_credentials_file_that_is_no_text_is_an_outage(make: Make, tmp_path: P
     assert isinstance(outcome, Refused)
     assert outcome.error.kind is ErrorClass.OUTAGE
     assert "credentialsFile" in outcome.error.text
+
+
+@pytest.mark.parametrize("first", [b"MSG _INBOX.1 1 4000000000\r\n", b"+"])
+def test_a_message_or_a_line_without_end_is_not_kept_in_memory(
+    make: Make, first: bytes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("outbox_relay.publishers.nats.connection.MOST_BYTES", 1 << 20)
+    poured = 0
+
+    def answer(message: Published) -> None:
+        nonlocal poured
+        message.send(first)
+        while True:
+            message.send(b"x" * (1 << 18))
+            poured += 1 << 18
+
+    with nats_peer(answer) as peer:
+        (outcome,) = make(peer, timeout=5, atomic="Never").publish([make_claim()])
+        assert refused_as(outcome) == IN_DOUBT
+    assert poured < 30 << 20  # what the buffers of the system take is not ours

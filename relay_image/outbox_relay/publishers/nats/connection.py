@@ -28,6 +28,8 @@ LONGEST_WAIT_SECONDS = 0.25
 """Between two checks whether we are to stop."""
 MOST_LOOKS = 10
 """At what came while a connection was idle, which is a line now and then: with more it is ill."""
+MOST_BYTES = 64 << 20
+"""Of all answers to one exchange: a stream's settings have some kB, a thousand are asked for."""
 PUBLISH_DENIED = 'Permissions Violation for Publish to "'
 NOT_LET_IN = ("authorization", "authentication", "tls", "expired", "revoked")
 WOULD_BLOCK = (BlockingIOError, ssl.SSLWantReadError, ssl.SSLWantWriteError)
@@ -56,6 +58,7 @@ class Connection:
         self.max_payload = 0
         self._sock: socket.socket
         self._buffer = bytearray()
+        self._room = MOST_BYTES
         self._replies: dict[int, Reply] = {}
         self._waiting: dict[int, str] = {}
         self._next = 0
@@ -95,6 +98,7 @@ class Connection:
         left = memoryview(b"".join(data))
         self.used_at = time.monotonic()
         self.why_lost = ""
+        self._room = MOST_BYTES
         try:
             while left or self._waiting:
                 moved = False
@@ -233,6 +237,9 @@ class Connection:
         if not data:
             raise Lost(f"the server closed the connection{self._because}")
         self._buffer += data
+        self._room -= len(data)
+        if self._room < 0:
+            raise Lost(f"it sent more than {MOST_BYTES} bytes")
         try:
             self._parse()
         except Lost:
