@@ -15,6 +15,7 @@ from fixtures.nats_peer import Peer, Published, nats_peer
 from outbox_core.contract.publishers.nats import NatsSettings
 from outbox_core.model.attempt import Acked, ErrorClass, Outcome, Refused
 from outbox_core.model.ordering import KeyOrder
+from outbox_relay.publishers.nats.connection import Connection
 from outbox_relay.publishers.nats.publisher import NatsPublisher
 
 Make = Callable[..., NatsPublisher]
@@ -279,3 +280,21 @@ def test_a_message_or_a_line_without_end_is_not_kept_in_memory(
         (outcome,) = make(peer, timeout=5, atomic="Never").publish([make_claim()])
         assert refused_as(outcome) == IN_DOUBT
     assert poured < 30 << 20  # what the buffers of the system take is not ours
+
+
+def test_a_connection_whose_look_fails_is_given_back(
+    make: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(_: Connection) -> bool:
+        raise RuntimeError("a defect")
+
+    with nats_peer() as peer:
+        publisher = make(peer)
+        publisher.publish([make_claim()])
+        with monkeypatch.context() as patched:
+            patched.setattr(Connection, "is_open", fail)
+            with pytest.raises(RuntimeError):
+                publisher.publish([make_claim()])
+        began = time.monotonic()
+        publisher.close(timedelta(0))
+        assert time.monotonic() - began < 1

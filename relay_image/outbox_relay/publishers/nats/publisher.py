@@ -243,8 +243,13 @@ class NatsPublisher:
         while (idle := self._take_idle()) is not None:
             now = time.monotonic()
             proven = now - idle.used_at < UNPROVEN_AFTER_SECONDS
-            if idle.is_open() and (proven or idle.is_alive(min(until, now + CONNECT_SECONDS))):
-                return idle
+            try:
+                if idle.is_open() and (proven or idle.is_alive(min(until, now + CONNECT_SECONDS))):
+                    return idle
+            except BaseException:
+                idle.broken = True
+                self._give_back(idle)
+                raise
             self._give_back(idle)
         if self._closed:
             return None
