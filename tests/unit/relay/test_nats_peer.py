@@ -298,3 +298,19 @@ def test_a_connection_whose_look_fails_is_given_back(
         began = time.monotonic()
         publisher.close(timedelta(0))
         assert time.monotonic() - began < 1
+
+
+@pytest.mark.parametrize("subject", ["plain", "a\\b", 'a"', "a\\", "größe", "a\U0001f600'"])
+def test_a_subject_without_rights_is_recognised_as_the_server_quotes_it(
+    make: Make, subject: str
+) -> None:
+    def deny(message: Published) -> None:
+        # As Go's %q does, which escapes what its Unicode does not know yet.
+        quoted = message.subject.replace("\\", "\\\\").replace('"', '\\"')
+        quoted = quoted.replace("\U0001f600", "\\U0001f600")
+        message.send(f"-ERR 'Permissions Violation for Publish to \"{quoted}\"'\r\n".encode())
+
+    with nats_peer(deny) as peer:
+        publisher = make(peer, atomic="Never", subject="{aggregate_type}", timeout=2)
+        (outcome,) = publisher.publish([make_claim(aggregate_type=subject)])
+        assert refused_as(outcome) == (ErrorClass.TRANSIENT, "NATS_403")

@@ -7,6 +7,7 @@ only `_wait` waits. After `Lost` the connection is of no use any more.
 """
 
 import json
+import re
 import secrets
 import select
 import socket
@@ -31,6 +32,8 @@ MOST_LOOKS = 10
 MOST_BYTES = 64 << 20
 """Of all answers to one exchange: a stream's settings have some kB, a thousand are asked for."""
 PUBLISH_DENIED = 'Permissions Violation for Publish to "'
+ESCAPED = re.compile(r"\\(?:u([0-9a-f]{4})|U([0-9a-f]{8})|(.))")
+"""In a subject as the server quotes it, by Go's %q."""
 NOT_LET_IN = ("authorization", "authentication", "tls", "expired", "revoked")
 WOULD_BLOCK = (BlockingIOError, ssl.SSLWantReadError, ssl.SSLWantWriteError)
 
@@ -296,13 +299,14 @@ class Connection:
             # It is about to stop: this call may end, the next one goes elsewhere.
             self.broken |= bool(self.info.get("ldm"))
         elif head == b"-ERR":
-            self._complain(line[5:].decode(errors="replace").strip(" '"))
+            text = line[5:].decode(errors="replace").strip()
+            self._complain(text.removeprefix("'").removesuffix("'"))
 
     def _complain(self, text: str) -> None:
         self._error = text
         if text.startswith(PUBLISH_DENIED):
             # No answer will come for what was published there.
-            subject = text.removeprefix(PUBLISH_DENIED).rstrip('"')
+            subject = ESCAPED.sub(unescaped, text.removeprefix(PUBLISH_DENIED).removesuffix('"'))
             for number in [n for n, s in self._waiting.items() if s == subject]:
                 del self._waiting[number]
                 self._replies[number] = Reply(DENIED, text.encode())
@@ -310,6 +314,11 @@ class Connection:
     @property
     def _because(self) -> str:
         return f" ({self._error})" if self._error else ""
+
+
+def unescaped(found: re.Match[str]) -> str:
+    number = found[1] or found[2]
+    return chr(int(number, 16)) if number else found[3]
 
 
 def connect(host: str, port: int, until: float) -> socket.socket:
