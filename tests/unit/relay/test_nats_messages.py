@@ -4,8 +4,11 @@ import pytest
 
 from conformance.publisher_contract import make_claim
 from outbox_core.contract.publishers.nats import NatsSettings
+from outbox_core.errors import SettingsError
 from outbox_core.model.attempt import Refused
 from outbox_core.model.event import Claim
+from outbox_relay.publishers.nats import make, validate
+from outbox_relay.publishers.nats.address import address_of
 from outbox_relay.publishers.nats.connection import Reply
 from outbox_relay.publishers.nats.errors import Problem
 from outbox_relay.publishers.nats.login import crc16, public_nkey
@@ -104,3 +107,33 @@ def test_a_users_public_nkey_begins_with_u_and_ends_with_its_checksum() -> None:
     assert crc16(b"123456789") == 0x31C3
     assert public_nkey(bytes(32)).startswith("U")
     assert len(public_nkey(bytes(32))) == 56
+
+
+@pytest.mark.parametrize(
+    "server",
+    [
+        *("nats://h:99999", "nats://h:0", "nats://h:abc", "nats://[::1", "nats://::1:1"),
+        *("nats://[1::2::3]", "nats://:4222", "nats://a..b:4222", f"tls://{'a' * 64}"),
+    ],
+)
+def test_a_server_that_cannot_be_connected_to_is_refused_before(server: str) -> None:
+    settings = NatsSettings(servers=("nats://fine", server))
+    with pytest.raises(SettingsError, match=r"nats\.servers: ") as caught:
+        validate(settings)
+    assert repr(server) in str(caught.value)
+    with pytest.raises(SettingsError):
+        make(settings, True)
+
+
+@pytest.mark.parametrize(
+    ("server", "address"),
+    [
+        ("nats://nats", ("nats", 4222)),
+        ("tls://nats-0.nats.svc.:1", ("nats-0.nats.svc.", 1)),
+        ("nats://[::1]:65535", ("::1", 65535)),
+        ("nats://10.0.0.1:4222", ("10.0.0.1", 4222)),
+    ],
+)
+def test_where_a_server_is(server: str, address: tuple[str, int]) -> None:
+    validate(NatsSettings(servers=(server,)))
+    assert address_of(server) == address

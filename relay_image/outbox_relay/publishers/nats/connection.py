@@ -16,14 +16,13 @@ import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from typing import Any, NamedTuple
-from urllib.parse import urlsplit
 
 from outbox_core.contract.publishers.nats import NatsSettings
 from outbox_core.errors import BrokerRefused, OutboxError, PublisherError
+from outbox_relay.publishers.nats.address import address_of, connect
 from outbox_relay.publishers.nats.errors import DENIED
 from outbox_relay.publishers.nats.login import login, tls_context
 
-DEFAULT_PORT = 4222
 PORTION_BYTES = 1 << 18
 LONGEST_WAIT_SECONDS = 0.25
 """Between two checks whether we are to stop."""
@@ -159,8 +158,7 @@ class Connection:
             self._sock.close()
 
     def _open(self, settings: NatsSettings, until: float) -> None:
-        parts = urlsplit(self.url)
-        host, port = parts.hostname or "", parts.port or DEFAULT_PORT
+        host, port = address_of(self.url)
         self._sock = connect(host, port, until)
         self._sock.setblocking(False)
         self._sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
@@ -170,7 +168,7 @@ class Connection:
                 self._check_time(until)
             else:
                 self._wait(False, until)
-        wanted = settings.tls is not None or parts.scheme == "tls"
+        wanted = settings.tls is not None or self.url.startswith("tls:")
         if wanted or self.info.get("tls_required"):
             self._wrap(settings, host, until)
         options = {
@@ -319,17 +317,3 @@ class Connection:
 def unescaped(found: re.Match[str]) -> str:
     number = found[1] or found[2]
     return chr(int(number, 16)) if number else found[3]
-
-
-def connect(host: str, port: int, until: float) -> socket.socket:
-    """To the first of the host's addresses that answers; one deadline for all of them."""
-    last: OSError | None = None
-    for *_, address in socket.getaddrinfo(host, port, type=socket.SOCK_STREAM):
-        left = until - time.monotonic()
-        if left <= 0:
-            break
-        try:
-            return socket.create_connection((str(address[0]), port), timeout=left)
-        except OSError as error:
-            last = error
-    raise last or TimeoutError("timed out")
