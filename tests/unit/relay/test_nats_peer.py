@@ -1,6 +1,7 @@
 """NATS against a peer that answers as no real server does, or at the worst moment."""
 
 import base64
+import socket
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -314,3 +315,22 @@ def test_a_subject_without_rights_is_recognised_as_the_server_quotes_it(
         publisher = make(peer, atomic="Never", subject="{aggregate_type}", timeout=2)
         (outcome,) = publisher.publish([make_claim(aggregate_type=subject)])
         assert refused_as(outcome) == (ErrorClass.TRANSIENT, "NATS_403")
+
+
+def test_a_name_server_that_does_not_answer_does_not_hold_the_call(
+    make: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    over = threading.Event()
+
+    def wait(*_: object, **__: object) -> list[Any]:
+        assert over.wait(20)
+        return []
+
+    monkeypatch.setattr(socket, "getaddrinfo", wait)
+    with nats_peer() as peer:
+        publisher = make(peer, timeout=1)
+        began = time.monotonic()
+        (outcome,) = publisher.publish([make_claim()])
+        assert time.monotonic() - began < 3
+        over.set()
+    assert refused_as(outcome) == (ErrorClass.OUTAGE, "NO_CONNECTION")
