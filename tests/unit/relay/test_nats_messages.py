@@ -4,8 +4,11 @@ import pytest
 
 from conformance.publisher_contract import make_claim
 from outbox_core.contract.publishers.nats import NatsSettings
+from outbox_core.errors import SettingsError
 from outbox_core.model.attempt import Refused
 from outbox_core.model.event import Claim
+from outbox_relay.publishers.nats import make, validate
+from outbox_relay.publishers.nats.address import address_of
 from outbox_relay.publishers.nats.connection import Reply
 from outbox_relay.publishers.nats.errors import Problem
 from outbox_relay.publishers.nats.login import crc16, public_nkey
@@ -79,7 +82,16 @@ def test_an_illegal_subject(subject: str) -> None:
 
 @pytest.mark.parametrize(
     "body",
-    [b"", b"[]", b"{", b'{"seq": 0, "stream": "S"}', b'{"stream": "S"}', b'{"seq": 5}', b"null"],
+    [
+        *(b"", b"[]", b"{", b"null", b"[" * 200_000, b'{"stream": "S"}', b'{"seq": 5}'),
+        *(b'{"seq": %b, "stream": "S"}' % seq for seq in (b"0", b"-1", b"true", b'"5"', b"1.5")),
+        *(b'{"seq": 5, "stream": %b}' % stream for stream in (b"7", b'""', b'"\\u0000"')),
+        # An error that says nothing, or cannot be read, is an error all the same.
+        *(
+            b'{"seq": 5, "stream": "S", "error": %b}' % error
+            for error in (b"{}", b'"no"', b"null", b'{"err_code": "x"}')
+        ),
+    ],
 )
 def test_only_a_stream_and_a_sequence_number_are_an_acknowledgement(body: bytes) -> None:
     assert judge(Reply(0, body)) is None
@@ -95,3 +107,33 @@ def test_a_users_public_nkey_begins_with_u_and_ends_with_its_checksum() -> None:
     assert crc16(b"123456789") == 0x31C3
     assert public_nkey(bytes(32)).startswith("U")
     assert len(public_nkey(bytes(32))) == 56
+
+
+@pytest.mark.parametrize(
+    "server",
+    [
+        *("nats://h:99999", "nats://h:0", "nats://h:abc", "nats://[::1", "nats://::1:1"),
+        *("nats://[1::2::3]", "nats://:4222", "nats://a..b:4222", f"tls://{'a' * 64}"),
+    ],
+)
+def test_a_server_that_cannot_be_connected_to_is_refused_before(server: str) -> None:
+    settings = NatsSettings(servers=("nats://fine", server))
+    with pytest.raises(SettingsError, match=r"nats\.servers: ") as caught:
+        validate(settings)
+    assert repr(server) in str(caught.value)
+    with pytest.raises(SettingsError):
+        make(settings, True)
+
+
+@pytest.mark.parametrize(
+    ("server", "address"),
+    [
+        ("nats://nats", ("nats", 4222)),
+        ("tls://nats-0.nats.svc.:1", ("nats-0.nats.svc.", 1)),
+        ("nats://[::1]:65535", ("::1", 65535)),
+        ("nats://10.0.0.1:4222", ("10.0.0.1", 4222)),
+    ],
+)
+def test_where_a_server_is(server: str, address: tuple[str, int]) -> None:
+    validate(NatsSettings(servers=(server,)))
+    assert address_of(server) == address

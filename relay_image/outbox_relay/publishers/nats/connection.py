@@ -7,6 +7,7 @@ only `_wait` waits. After `Lost` the connection is of no use any more.
 """
 
 import json
+import re
 import secrets
 import select
 import socket
@@ -15,18 +16,23 @@ import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from typing import Any, NamedTuple
-from urllib.parse import urlsplit
 
 from outbox_core.contract.publishers.nats import NatsSettings
-from outbox_core.errors import BrokerRefused, PublisherError
+from outbox_core.errors import BrokerRefused, OutboxError, PublisherError
+from outbox_relay.publishers.nats.address import address_of, connect
 from outbox_relay.publishers.nats.errors import DENIED
 from outbox_relay.publishers.nats.login import login, tls_context
 
-DEFAULT_PORT = 4222
 PORTION_BYTES = 1 << 18
 LONGEST_WAIT_SECONDS = 0.25
 """Between two checks whether we are to stop."""
+MOST_LOOKS = 10
+"""At what came while a connection was idle, which is a line now and then: with more it is ill."""
+MOST_BYTES = 64 << 20
+"""Of all answers to one exchange: a stream's settings have some kB, a thousand are asked for."""
 PUBLISH_DENIED = 'Permissions Violation for Publish to "'
+ESCAPED = re.compile(r"\\(?:u([0-9a-f]{4})|U([0-9a-f]{8})|(.))")
+"""In a subject as the server quotes it, by Go's %q."""
 NOT_LET_IN = ("authorization", "authentication", "tls", "expired", "revoked")
 WOULD_BLOCK = (BlockingIOError, ssl.SSLWantReadError, ssl.SSLWantWriteError)
 
@@ -50,8 +56,11 @@ class Connection:
         self.broken = False
         """Not to be used again."""
         self.info: Mapping[str, Any] = {}
+        self.version: tuple[int, ...] = ()
+        self.max_payload = 0
         self._sock: socket.socket
         self._buffer = bytearray()
+        self._room = MOST_BYTES
         self._replies: dict[int, Reply] = {}
         self._waiting: dict[int, str] = {}
         self._next = 0
@@ -71,18 +80,13 @@ class Connection:
             raise (BrokerRefused if refused else PublisherError)(
                 f"NATS at {url} does not answer: {error}"
             ) from None
-        except BaseException:
+        except BaseException as error:
             self.close()
-            raise
-
-    @property
-    def version(self) -> tuple[int, ...]:
-        parts = str(self.info.get("version", "")).split("-")[0].split(".")
-        return tuple(int(part) for part in parts if part.isdigit())
-
-    @property
-    def max_payload(self) -> int:
-        return int(self.info.get("max_payload", 1 << 20))
+            if isinstance(error, OutboxError) or not isinstance(error, Exception):
+                raise
+            # Such as a nonce that is no text: whatever it sends is no defect of ours.
+            text = f"NATS at {url} cannot be used: {type(error).__name__}"
+            raise PublisherError(text) from error
 
     def address(self, subject: str) -> tuple[int, str]:
         """A number for an answer to expect, and where the server is to send it."""
@@ -96,6 +100,7 @@ class Connection:
         left = memoryview(b"".join(data))
         self.used_at = time.monotonic()
         self.why_lost = ""
+        self._room = MOST_BYTES
         try:
             while left or self._waiting:
                 moved = False
@@ -106,7 +111,9 @@ class Connection:
                 elif self._pings:
                     self._pings = 0
                     left = memoryview(b"PONG\r\n")
-                if not self._receive() and not moved:
+                if self._receive() or moved:
+                    self._check_time(until)
+                else:
                     self._wait(bool(left), until)
         except (OSError, Lost) as error:
             self.broken = True
@@ -128,13 +135,14 @@ class Connection:
 
     def is_open(self) -> bool:
         """As far as this side knows; takes no time."""
-        if not self.broken:
-            try:
-                while self._receive():
-                    pass
-            except (OSError, Lost):
-                self.broken = True
-        return not self.broken
+        try:
+            for _ in range(MOST_LOOKS):
+                if self.broken or not self._receive():
+                    return not self.broken
+        except (OSError, Lost):
+            pass
+        self.broken = True
+        return False
 
     def is_alive(self, until: float) -> bool:
         """Ask it; also answers what it asked while nobody used the connection."""
@@ -150,16 +158,17 @@ class Connection:
             self._sock.close()
 
     def _open(self, settings: NatsSettings, until: float) -> None:
-        parts = urlsplit(self.url)
-        host, port = parts.hostname or "", parts.port or DEFAULT_PORT
+        host, port = address_of(self.url)
         self._sock = connect(host, port, until)
         self._sock.setblocking(False)
         self._sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self._sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
         while not self.info:
-            if not self._receive():
+            if self._receive():
+                self._check_time(until)
+            else:
                 self._wait(False, until)
-        wanted = settings.tls is not None or parts.scheme == "tls"
+        wanted = settings.tls is not None or self.url.startswith("tls:")
         if wanted or self.info.get("tls_required"):
             self._wrap(settings, host, until)
         options = {
@@ -202,17 +211,23 @@ class Connection:
                 with suppress(*WOULD_BLOCK):
                     left = left[self._sock.send(left) :]
                     moved = True
-            if not self._receive() and not moved:
+            if self._receive() or moved:
+                self._check_time(until)
+            else:
                 self._wait(bool(left), until)
 
-    def _wait(self, to_write: bool, until: float) -> None:
-        now = time.monotonic()
-        until = min(until, self.stop_at)
-        if now >= until:
+    def _check_time(self, until: float) -> float:
+        """What is left of it. Also asked while bytes come: they may never end."""
+        left = min(until, self.stop_at) - time.monotonic()
+        if left <= 0:
             raise Lost(f"no answer in time{self._because}")
+        return left
+
+    def _wait(self, to_write: bool, until: float) -> None:
+        left = self._check_time(until)
         poll = select.poll()
         poll.register(self._sock, select.POLLIN | (select.POLLOUT if to_write else 0))
-        poll.poll(max(1, 1000 * min(LONGEST_WAIT_SECONDS, until - now)))
+        poll.poll(max(1, 1000 * min(LONGEST_WAIT_SECONDS, left)))
 
     def _receive(self) -> bool:
         """Whether anything came."""
@@ -223,7 +238,15 @@ class Connection:
         if not data:
             raise Lost(f"the server closed the connection{self._because}")
         self._buffer += data
-        self._parse()
+        self._room -= len(data)
+        if self._room < 0:
+            raise Lost(f"it sent more than {MOST_BYTES} bytes")
+        try:
+            self._parse()
+        except Lost:
+            raise
+        except Exception as error:  # of many kinds: nothing of the peer's is a defect of ours
+            raise Lost(f"it sent what is not NATS ({type(error).__name__})") from error
         return True
 
     def _parse(self) -> None:
@@ -233,10 +256,15 @@ class Connection:
             head = line[:4].upper()
             if head in (b"MSG ", b"HMSG"):
                 size = int(line[line.rindex(b" ") :])
+                if size < 0:
+                    raise Lost("it sent a message of negative size")
                 if len(buffer) < end + size + 4:
                     break
-                self._take(line, bytes(buffer[end + 2 : end + 2 + size]))
+                body = bytes(buffer[end + 2 : end + 2 + size])
                 end += size + 2
+                if buffer[end : end + 2] != b"\r\n":
+                    raise Lost("it sent a message of another size than announced")
+                self._take(line, body)
             else:
                 self._obey(head, line)
             at = end + 2
@@ -259,17 +287,24 @@ class Connection:
         elif head == b"PONG":
             self._pongs += 1
         elif head == b"INFO":
-            self.info = json.loads(line[5:])
+            info = json.loads(line[5:])
+            parts = str(info.get("version", "")).split("-")[0].split(".")
+            self.version = tuple(int(part) for part in parts if part.isdigit())
+            self.max_payload = int(info.get("max_payload", 1 << 20))
+            if self.max_payload <= 0:  # believed, it would be the death of every event
+                raise Lost(f"its max_payload is {self.max_payload}")
+            self.info = info
             # It is about to stop: this call may end, the next one goes elsewhere.
             self.broken |= bool(self.info.get("ldm"))
         elif head == b"-ERR":
-            self._complain(line[5:].decode(errors="replace").strip(" '"))
+            text = line[5:].decode(errors="replace").strip()
+            self._complain(text.removeprefix("'").removesuffix("'"))
 
     def _complain(self, text: str) -> None:
         self._error = text
         if text.startswith(PUBLISH_DENIED):
             # No answer will come for what was published there.
-            subject = text.removeprefix(PUBLISH_DENIED).rstrip('"')
+            subject = ESCAPED.sub(unescaped, text.removeprefix(PUBLISH_DENIED).removesuffix('"'))
             for number in [n for n, s in self._waiting.items() if s == subject]:
                 del self._waiting[number]
                 self._replies[number] = Reply(DENIED, text.encode())
@@ -279,15 +314,6 @@ class Connection:
         return f" ({self._error})" if self._error else ""
 
 
-def connect(host: str, port: int, until: float) -> socket.socket:
-    """To the first of the host's addresses that answers; one deadline for all of them."""
-    last: OSError | None = None
-    for *_, address in socket.getaddrinfo(host, port, type=socket.SOCK_STREAM):
-        left = until - time.monotonic()
-        if left <= 0:
-            break
-        try:
-            return socket.create_connection((str(address[0]), port), timeout=left)
-        except OSError as error:
-            last = error
-    raise last or TimeoutError("timed out")
+def unescaped(found: re.Match[str]) -> str:
+    number = found[1] or found[2]
+    return chr(int(number, 16)) if number else found[3]

@@ -29,10 +29,11 @@ def login(settings: NatsSettings, nonce: str) -> dict[str, Any]:
     if settings.credentials_file is not None:
         try:
             text = settings.credentials_file.read_text()
-        except OSError as error:
+        except (OSError, UnicodeDecodeError) as error:
+            why = error.strerror if isinstance(error, OSError) else "it is not text in UTF-8"
             raise SettingsError(
-                f"nats.credentialsFile: cannot read {settings.credentials_file}: {error.strerror}"
-            ) from error
+                f"nats.credentialsFile: cannot read {settings.credentials_file}: {why}"
+            ) from None
         return signed(text, nonce)
     return {}
 

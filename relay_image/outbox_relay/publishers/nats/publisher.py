@@ -74,9 +74,14 @@ class NatsPublisher:
         return self._subjects.parked()
 
     def route(self, claim: Claim) -> Hashable | None:
-        """The stream, if it is known to take atomic batches: that is known after the first call."""
+        """
+        Stream and subject, if the stream is known to take atomic batches: that is known after the
+        first call. The stream alone is not enough: a subject may be parked, and then its events
+        stay behind while those of the stream's other subjects go out.
+        """
         subject = self._messages.subject(claim) if self._in_order else None
-        return None if subject is None else self._streams.atomic_stream(subject)
+        stream = None if subject is None else self._streams.atomic_stream(subject)
+        return None if stream is None else (stream, subject)
 
     def probe(self) -> None:
         # A new one each time: it also shows whether we would be let in now.
@@ -143,7 +148,10 @@ class NatsPublisher:
             else:
                 outcomes[claim.seq] = message
                 order.fail(claim)
-        self._streams.learn(connection, {m.subject for m in made.values()}, until)
+        subjects = {message.subject for message in made.values()}
+        self._streams.learn(connection, subjects, until)
+        # Looked up once: what another call learns meanwhile must not part a key's events.
+        atomic = {subject: self._streams.atomic_stream(subject) for subject in subjects}
         if connection.broken:
             why = connection.why_lost or "the server is about to stop"
             lost = Error.of(ErrorClass.OUTAGE, "CONNECTION_LOST", why)
@@ -153,7 +161,7 @@ class NatsPublisher:
             message = made[claim.seq]
             if message.size > largest:
                 return None  # no room for the headers of a batch
-            return self._streams.atomic_stream(message.subject)
+            return atomic[message.subject]
 
         sendable = [claim for claim in batch if claim.seq in made]
         for wave in order.waves(sendable, stream_of):
@@ -235,8 +243,13 @@ class NatsPublisher:
         while (idle := self._take_idle()) is not None:
             now = time.monotonic()
             proven = now - idle.used_at < UNPROVEN_AFTER_SECONDS
-            if idle.is_open() and (proven or idle.is_alive(min(until, now + CONNECT_SECONDS))):
-                return idle
+            try:
+                if idle.is_open() and (proven or idle.is_alive(min(until, now + CONNECT_SECONDS))):
+                    return idle
+            except BaseException:
+                idle.broken = True
+                self._give_back(idle)
+                raise
             self._give_back(idle)
         if self._closed:
             return None

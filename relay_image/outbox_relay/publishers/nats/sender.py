@@ -5,16 +5,14 @@ Messages to a server and its answers to outcomes, over one connection in one cal
 number and no error: errors of JetStream have a number too, 0.
 """
 
-import json
 import secrets
 from collections.abc import Sequence
-from typing import Any
 
 from outbox_core.model.attempt import Acked, Error, ErrorClass, Outcome, Refused
 from outbox_relay.publishers.nats.connection import Connection, Reply
 from outbox_relay.publishers.nats.errors import DENIED, NO_RESPONDERS, Problem, error_of
 from outbox_relay.publishers.nats.messages import Message
-from outbox_relay.publishers.nats.streams import why_nobody_answered
+from outbox_relay.publishers.nats.streams import answer_of, why_nobody_answered
 
 FIRST_LINE = b"NATS/1.0\r\n"
 BATCH_ROOM = 160
@@ -34,7 +32,8 @@ def send_each(connection: Connection, messages: Sequence[Message], until: float)
             *(FIRST_LINE, headers, b"\r\n", payload, b"\r\n"),
         )
     replies = connection.exchange(data, until)
-    in_doubt = Refused(Error.of(ErrorClass.OUTAGE, "NO_ANSWER", f"in doubt: {connection.why_lost}"))
+    why = connection.why_lost or "the answer is not one of JetStream's"
+    in_doubt = Refused(Error.of(ErrorClass.OUTAGE, "NO_ANSWER", f"in doubt: {why}"))
     outcomes: list[Outcome] = []
     nobody: dict[str, Error] = {}
     for message, number in zip(messages, numbers, strict=True):
@@ -77,8 +76,8 @@ def send_atomically(
     judged = judge(answer)
     if isinstance(judged, Problem):
         return judged
-    found = json.loads(answer.body) if judged else {}
-    if found.get("batch") != batch or found.get("count") != last:
+    found = answer_of(answer) if judged else {}
+    if found.get("batch") != batch or found.get("count") != last or found["seq"] < last:
         # As from a server that does not know batches: it has stored some, nobody knows which.
         connection.broken = True
         text = "in doubt: the answer is not that to an atomic batch"
@@ -95,15 +94,13 @@ def judge(reply: Reply | None) -> Acked | Problem | None:
         return Problem(DENIED, reply.body.decode(errors="replace"))
     if reply.status:
         return Problem(reply.status, "the server answered with a status instead of JetStream")
-    try:
-        answer: Any = json.loads(reply.body)
-    except ValueError:
-        answer = None
-    if not isinstance(answer, dict):
-        return None
-    if error := answer.get("error"):
-        code = int(error.get("err_code") or error.get("code") or 0)
-        return Problem(code, str(error.get("description", "no reason given")))
-    if not answer.get("seq") or not answer.get("stream"):
-        return None
-    return Acked(f"{answer['stream']}@{answer['seq']}")
+    answer = answer_of(reply)
+    if "error" in answer:
+        error = answer["error"]
+        code = error.get("err_code") or error.get("code")
+        text = str(error.get("description", "no reason given"))
+        text = text.encode(errors="replace").decode()  # half a surrogate pair cannot be stored
+        return Problem(code, text) if isinstance(code, int) else None
+    stream, seq = answer.get("stream"), answer.get("seq")
+    named = isinstance(stream, str) and stream and stream.isprintable()
+    return Acked(f"{stream}@{seq}") if named and type(seq) is int and seq > 0 else None

@@ -110,20 +110,24 @@ def ask_names(connection: Connection, subjects: list[str], until: float) -> list
 def names_of(reply: Reply | None) -> list[str] | None:
     """None: the answer says nothing about them."""
     answer = answer_of(reply)
-    return None if "error" in answer or "total" not in answer else list(answer.get("streams") or [])
+    names = answer.get("streams") or []
+    known = "total" in answer and "error" not in answer and isinstance(names, list)
+    named = known and all(isinstance(name, str) and name.isprintable() for name in names)
+    return names if named else None
 
 
 def config_of(reply: Reply | None) -> dict[str, Any]:
-    config = answer_of(reply).get("config", {})
-    assert isinstance(config, dict)
-    return config
+    config = answer_of(reply).get("config")
+    return config if isinstance(config, dict) else {}
 
 
 def answer_of(reply: Reply | None) -> dict[str, Any]:
+    """Empty if there is none, or none that can be read."""
     if reply is None or reply.status:
         return {}
     try:
         answer = json.loads(reply.body)
-    except ValueError:
+    except (ValueError, RecursionError):
         return {}
-    return answer if isinstance(answer, dict) else {}
+    readable = isinstance(answer, dict) and isinstance(answer.get("error", {}), dict)
+    return answer if readable else {}
