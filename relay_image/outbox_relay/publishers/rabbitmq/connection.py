@@ -9,11 +9,12 @@ when the peer does not read, or sends a byte now and then. Whose fault a failure
 import select
 import socket
 import ssl
+import struct
 import time
 from collections.abc import Callable, Iterable
 from contextlib import suppress
 from functools import partial
-from typing import TypeVar
+from typing import Final, TypeVar
 
 from outbox_relay.publishers.rabbitmq import wire
 from outbox_relay.publishers.rabbitmq.login import Address, Login
@@ -36,6 +37,10 @@ class Lost(Exception):
     def __init__(self, code: str, text: str) -> None:
         super().__init__(text)
         self.code = code
+
+
+FAILURES: Final = (Lost, OSError, ValueError, LookupError, struct.error)
+"""All that a peer can do to us; the last three by frames that are cut short or make no sense."""
 
 
 class TimeIsUp(Lost):
@@ -167,12 +172,15 @@ class Connection:
             self._send_all(messages, flight)
             while flight.left:
                 self._wait(select.POLLIN, "no confirm in time")
-        except (Lost, OSError, wire.BadFrame) as error:
+        except BaseException as error:
+            # Whatever it was: what comes later could be taken for an answer to the next call.
             self.broken = True
+            if not isinstance(error, FAILURES):
+                raise
             lost = as_lost(error, self.address)
         finally:
             self._flight = None
-        self._next_tag += len(flight.answers)
+            self._next_tag += len(flight.answers)
         self.used_at = time.monotonic()
         return flight, lost
 
@@ -182,12 +190,12 @@ class Connection:
             while self._poll.poll(0):
                 self._receive()
             self._beat()
-        except (OSError, wire.BadFrame) as error:
+        except FAILURES as error:
             raise as_lost(error, self.address) from None
 
     def close(self) -> None:
         """Say so, and wait a moment for the answer: without it the server logs a warning."""
-        with suppress(Lost, OSError, wire.BadFrame):
+        with suppress(*FAILURES):
             if not self.broken:
                 self.until = time.monotonic() + GOODBYE_SECONDS
                 self._send(wire.method_frame(0, wire.CLOSE, b"\x00\xc8" + b"\x00" * 5))
@@ -344,7 +352,8 @@ def _connected(address: Address, until: float) -> socket.socket:
 def as_lost(error: Exception, address: Address) -> Lost:
     if isinstance(error, Lost):
         return error
-    code = "NOT_AMQP" if isinstance(error, wire.BadFrame) else "CONNECTION_LOST"
-    if isinstance(error, ssl.SSLError):
-        code = "TLS_FAILED"
-    return Lost(code, f"{address}: {error}")
+    if isinstance(error, OSError):
+        code = "TLS_FAILED" if isinstance(error, ssl.SSLError) else "CONNECTION_LOST"
+        return Lost(code, f"{address}: {error}")
+    why = str(error) if isinstance(error, wire.BadFrame) else f"a frame makes no sense: {error}"
+    return Lost("NOT_AMQP", f"{address}: {why}")

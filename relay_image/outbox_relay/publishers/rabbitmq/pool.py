@@ -13,8 +13,13 @@ from contextlib import contextmanager
 
 from outbox_core.contract.publishers.rabbitmq import RabbitMQSettings
 from outbox_core.errors import BrokerRefused, PublisherError
-from outbox_relay.publishers.rabbitmq import wire
-from outbox_relay.publishers.rabbitmq.connection import ClosedByServer, Connection, Lost, as_lost
+from outbox_relay.publishers.rabbitmq.connection import (
+    FAILURES,
+    ClosedByServer,
+    Connection,
+    Lost,
+    as_lost,
+)
 from outbox_relay.publishers.rabbitmq.errors import LETS_NOBODY_IN, NOT_FOUND
 from outbox_relay.publishers.rabbitmq.login import addresses, login, tls_context
 
@@ -95,10 +100,7 @@ class Pool:
                         connection.broken = True
                         connection.close()
                         raise
-            except Lost as error:
-                reasons.append(str(error))
-                continue
-            except (OSError, wire.BadFrame) as error:
+            except FAILURES as error:
                 reasons.append(str(as_lost(error, address)))
                 continue
             connection.until = until
