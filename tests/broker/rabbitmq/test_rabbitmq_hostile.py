@@ -1,9 +1,12 @@
 """Peers that break the protocol: nothing they say is taken for an answer, and nobody is stopped."""
 
+import struct
+
 import pytest
 
-from broker.rabbitmq.scripts import Peer, ack, publisher_to
+from broker.rabbitmq.scripts import Peer, ack, channel_closed, frame, publisher_to
 from conformance.publisher_contract import make_claim
+from outbox_core.errors import PublisherError
 from outbox_core.model.attempt import Acked, ErrorClass, Outcome, Refused
 from outbox_relay.publishers.rabbitmq import wire
 
@@ -44,3 +47,67 @@ def test_the_answers_before_a_broken_frame_count() -> None:
         first, second = publisher.publish([make_claim(), make_claim()])
     assert isinstance(first, Acked)
     assert code_of_outage(second) == "NOT_AMQP"
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        wire.method_frame(wire.CHANNEL, wire.ACK, b"\x00"),
+        frame(wire.METHOD, b"\x00\x01"),
+        wire.method_frame(0, wire.CLOSE, b"\x00\x00"),
+        wire.method_frame(0, wire.BLOCKED),
+        CUT_RETURN,
+        wire.method_frame(wire.CHANNEL, wire.RETURN, b"\x01\x38\x08NO_ROUTE\x00\x00")
+        + frame(wire.HEADER, b"\x00"),
+        ack(0, multiple=True),
+        ack(9),
+        b"HTTP/1.1 400 Bad",
+        b"\x01\x00\x01\x00\x00\x00\x01x!",
+    ],
+    ids=[
+        "short ack",
+        "short method",
+        "short close",
+        "short blocked",
+        "short return",
+        "short header",
+        "ack of 0",
+        "ack of what was never sent",
+        "no AMQP",
+        "no end",
+    ],
+)
+def test_an_answer_that_makes_no_sense_leaves_events_in_doubt(answer: bytes) -> None:
+    def script(peer: Peer) -> None:
+        peer.let_in()
+        peer.take_messages()
+        peer.say(answer)
+        peer.stay()
+
+    with publisher_to(script) as publisher:
+        (outcome,) = publisher.publish([make_claim()])
+    assert code_of_outage(outcome) == "NOT_AMQP"
+
+
+@pytest.mark.parametrize("tune", [b"\x00", struct.pack(">HIH", 1, 8, 0)], ids=["short", "tiny"])
+def test_a_server_with_no_room_for_messages_is_an_outage(tune: bytes) -> None:
+    with publisher_to(lambda peer: peer.let_in(tune)) as publisher:
+        (outcome,) = publisher.publish([make_claim()])
+        assert code_of_outage(outcome) == "NO_CONNECTION"
+        with pytest.raises(PublisherError):
+            publisher.probe()
+
+
+def test_a_limit_of_nothing_is_not_believed() -> None:
+    text = b"PRECONDITION_FAILED - message size 1 is larger than configured max size 0"
+
+    def script(peer: Peer) -> None:
+        peer.let_in()
+        peer.take_messages()
+        peer.say(ack(1) if peer.number else channel_closed(406, text))
+        peer.stay()
+
+    with publisher_to(script) as publisher:
+        (first,) = publisher.publish([make_claim()])
+        assert code_of_outage(first) == "PRECONDITION_FAILED"
+        assert isinstance(publisher.publish([make_claim()])[0], Acked)

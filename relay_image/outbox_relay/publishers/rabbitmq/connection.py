@@ -22,6 +22,8 @@ from outbox_relay.publishers.rabbitmq.login import Address, Login
 T = TypeVar("T")
 
 LARGEST_FRAME = 131_072
+SMALLEST_FRAME = 4096
+"""Every side of AMQP takes that much."""
 READ_BYTES = 262_144
 LONGEST_POLL_SECONDS = 0.2
 """So that a deadline that has moved nearer, by `close`, is seen."""
@@ -150,6 +152,8 @@ class Connection:
         self._send(wire.start_ok(*login))
         _, frame, heartbeat = wire.tuning(self._reply(wire.TUNE).payload)
         self.largest_frame = min(frame or LARGEST_FRAME, LARGEST_FRAME)
+        if self.largest_frame < SMALLEST_FRAME:
+            raise wire.BadFrame(f"it takes frames of {frame} bytes: too few for any message")
         self._heartbeat = min(self._heartbeat, heartbeat or self._heartbeat)
         self._send(wire.tune_ok(1, self.largest_frame, max(1, int(self._heartbeat))))
         self._handshaken = True

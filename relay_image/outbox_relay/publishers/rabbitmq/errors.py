@@ -30,7 +30,9 @@ NOT_STARTED: Final = Unsent("the call ended before its turn came")
 ANOTHER_WAS_REFUSED: Final = Unsent("the server refused another event, and closed the channel")
 
 FORBIDDEN_KEY: Final = re.compile(r"access to topic '(.*)' in exchange ", re.DOTALL)
-MAX_SIZE: Final = re.compile(r"max size:? (\d+)")
+MAX_SIZE: Final = re.compile(r"max size:? ([0-9]+)")
+SMALLEST_LIMIT: Final = 1000
+"""As of `maxMessageBytes`. A server that says less is out of order: no reason to give up events."""
 
 
 class Sent(NamedTuple):
@@ -74,7 +76,8 @@ def largest_taken(lost: Lost) -> int | None:
     """If the channel was closed because a message is too large: the server's limit."""
     if isinstance(lost, ClosedByServer) and lost.why.code == PRECONDITION_FAILED:
         found = MAX_SIZE.search(lost.why.text)
-        return int(found[1]) if found else None
+        limit = int(found[1]) if found else 0
+        return limit if limit >= SMALLEST_LIMIT else None
     return None
 
 
