@@ -1,6 +1,7 @@
 """Peers that break the protocol: nothing they say is taken for an answer, and nobody is stopped."""
 
 import struct
+import threading
 
 import pytest
 
@@ -111,3 +112,49 @@ def test_a_limit_of_nothing_is_not_believed() -> None:
         (first,) = publisher.publish([make_claim()])
         assert code_of_outage(first) == "PRECONDITION_FAILED"
         assert isinstance(publisher.publish([make_claim()])[0], Acked)
+
+
+def test_heartbeats_without_end_on_an_idle_connection_stop_nobody() -> None:
+    is_loud, is_over = threading.Event(), threading.Event()
+
+    def script(peer: Peer) -> None:
+        peer.let_in()
+        peer.take_messages()
+        peer.say(ack(1))
+        while peer.number == 0 and not is_over.is_set():
+            peer.say(wire.HEARTBEAT_FRAME * 50_000)
+            is_loud.set()
+        peer.stay()
+
+    with publisher_to(script) as publisher:
+        assert isinstance(publisher.publish([make_claim()])[0], Acked)
+        assert is_loud.wait(5)
+        found: list[Outcome] = []
+        call = threading.Thread(
+            target=lambda: found.extend(publisher.publish([make_claim()])), daemon=True
+        )
+        call.start()
+        call.join(10)
+        is_over.set()
+        assert [type(outcome) for outcome in found] == [Acked]
+
+
+def test_heartbeats_go_on_after_a_broken_frame_on_an_idle_connection() -> None:
+    hung_up, beats = threading.Event(), threading.Event()
+
+    def script(peer: Peer) -> None:
+        peer.let_in()
+        peer.take_messages()
+        peer.say(ack(1))
+        if peer.number == 0:
+            peer.say(frame(wire.METHOD, b"\x00\x01"))
+            peer.stay()
+            hung_up.set()
+        elif peer.hear().type == wire.HEARTBEAT:
+            beats.set()
+
+    with publisher_to(script, heartbeat="1s") as publisher:
+        assert isinstance(publisher.publish([make_claim()])[0], Acked)
+        assert hung_up.wait(10)
+        assert isinstance(publisher.publish([make_claim()])[0], Acked)
+        assert beats.wait(10)

@@ -29,6 +29,8 @@ LONGEST_POLL_SECONDS = 0.2
 """So that a deadline that has moved nearer, by `close`, is seen."""
 SENT_AT_ONCE_BYTES = 65_536
 GOODBYE_SECONDS = 0.2
+LOOKS, LOOK_BYTES = 16, 4096
+"""An idle connection hears a few bytes now and then; one that has more to say is out of order."""
 BLOCKED_PATIENCE_SECONDS = 1.0
 """An alarm is often over soon; what waits for it meanwhile is not sent twice."""
 
@@ -191,8 +193,12 @@ class Connection:
     def look(self) -> None:
         """Take what the server has sent, without waiting; show it that we are here. Raises Lost."""
         try:
-            while self._poll.poll(0):
-                self._receive()
+            for _ in range(LOOKS):
+                if not self._poll.poll(0):
+                    break
+                self._receive(LOOK_BYTES)
+            else:
+                raise wire.BadFrame("it talks without end, and nobody asked")
             self._beat()
         except FAILURES as error:
             raise as_lost(error, self.address) from None
@@ -286,10 +292,10 @@ class Connection:
                 self._socket.send(wire.HEARTBEAT_FRAME)
             self._sent_at = time.monotonic()
 
-    def _receive(self) -> None:
+    def _receive(self, size: int = READ_BYTES) -> None:
         while True:
             try:
-                data = self._socket.recv(READ_BYTES)
+                data = self._socket.recv(size)
             except (BlockingIOError, ssl.SSLWantReadError, ssl.SSLWantWriteError):
                 return
             if not data:
