@@ -2,6 +2,7 @@
 
 import struct
 import threading
+from datetime import timedelta
 
 import pytest
 
@@ -10,6 +11,7 @@ from conformance.publisher_contract import make_claim
 from outbox_core.errors import PublisherError
 from outbox_core.model.attempt import Acked, ErrorClass, Outcome, Refused
 from outbox_relay.publishers.rabbitmq import wire
+from outbox_relay.publishers.rabbitmq.publisher import PUBLISHER_CLOSED
 
 pytestmark = pytest.mark.rabbitmq
 
@@ -158,3 +160,25 @@ def test_heartbeats_go_on_after_a_broken_frame_on_an_idle_connection() -> None:
         assert hung_up.wait(10)
         assert isinstance(publisher.publish([make_claim()])[0], Acked)
         assert beats.wait(10)
+
+
+def test_nothing_is_published_after_the_end_by_a_call_that_was_still_connecting() -> None:
+    asked, is_closed, published = threading.Event(), threading.Event(), threading.Event()
+
+    def script(peer: Peer) -> None:
+        asked.set()
+        is_closed.wait(10)
+        peer.let_in()
+        while peer.hear().method != wire.CLOSE:
+            published.set()
+
+    with publisher_to(script, timeout=10) as publisher:
+        found: list[Outcome] = []
+        call = threading.Thread(target=lambda: found.extend(publisher.publish([make_claim()])))
+        call.start()
+        assert asked.wait(5)
+        publisher.close(timedelta(0))
+        is_closed.set()
+        call.join(15)
+    assert found == [PUBLISHER_CLOSED]
+    assert not published.is_set()

@@ -225,6 +225,8 @@ class Connection:
                 flight.started += len(gathered)
                 self._send(b"".join(gathered))
                 gathered, size = [], 0
+                if time.monotonic() >= self.until:
+                    raise TimeIsUp(f"{self.address}: no time to send the rest")
                 if self._poll.poll(0):
                     self._receive()
                 self._wait_while_blocked()

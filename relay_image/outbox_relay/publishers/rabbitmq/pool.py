@@ -39,24 +39,29 @@ class Pool:
         self._keeper: threading.Thread | None = None
         self.closed = False
 
-    def take(self, until: float) -> Connection:
-        """Raises PublisherError."""
+    def take(self, until: float) -> Connection | None:
+        """None once it is closed. Raises PublisherError."""
         with self._changed:
-            while self._idle:
+            while self._idle and not self.closed:
                 connection = self._idle.pop()  # the last one used
                 if self._is_well(connection):
                     connection.until = until
                     self._busy.add(connection)
                     return connection
+        if self.closed:
+            return None
         connection = self.connect(until)
         with self._changed:
-            self._busy.add(connection)
-            if self._keeper is None and not self.closed:
-                self._keeper = threading.Thread(
-                    target=self._keep, name="rabbitmq-heartbeats", daemon=True
-                )
-                self._keeper.start()
-        return connection
+            if not self.closed:  # `close` waits for what is busy, and for nothing else
+                self._busy.add(connection)
+                if self._keeper is None:
+                    self._keeper = threading.Thread(
+                        target=self._keep, name="rabbitmq-heartbeats", daemon=True
+                    )
+                    self._keeper.start()
+                return connection
+        connection.close()
+        return None
 
     def give_back(self, connection: Connection) -> None:
         with self._changed:

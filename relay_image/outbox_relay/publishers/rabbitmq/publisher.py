@@ -75,8 +75,6 @@ class RabbitMQPublisher:
     def _deliver(self, batch: Sequence[Claim], patience: float | None) -> Sequence[Outcome]:
         if not batch:
             return []
-        if self._pool.closed:
-            return [PUBLISHER_CLOSED] * len(batch)
         until = time.monotonic() + min(self._timeout, patience or self._timeout)
         if why := self._pool.why_blocked():
             return [Refused(Error.of(ErrorClass.OUTAGE, "BLOCKED", why))] * len(batch)
@@ -84,6 +82,8 @@ class RabbitMQPublisher:
             connection = self._pool.take(until)
         except OutboxError as error:
             return [Refused(Error.of(ErrorClass.OUTAGE, "NO_CONNECTION", str(error)))] * len(batch)
+        if connection is None:
+            return [PUBLISHER_CLOSED] * len(batch)
         try:
             return self._send(connection, batch)
         finally:
