@@ -9,7 +9,7 @@ import pytest
 from broker.rabbitmq.scripts import Peer, ack, channel_closed, frame, publisher_to
 from conformance.publisher_contract import make_claim
 from outbox_core.errors import PublisherError
-from outbox_core.model.attempt import Acked, ErrorClass, Outcome, Refused
+from outbox_core.model.attempt import Acked, ErrorClass, Outcome, Refused, Unsent
 from outbox_relay.publishers.rabbitmq import wire
 from outbox_relay.publishers.rabbitmq.publisher import PUBLISHER_CLOSED
 
@@ -182,3 +182,25 @@ def test_nothing_is_published_after_the_end_by_a_call_that_was_still_connecting(
         call.join(15)
     assert found == [PUBLISHER_CLOSED]
     assert not published.is_set()
+
+
+@pytest.mark.parametrize(
+    "key", ["k" * 205, "k" * 211, "k" * 230, "x" + "ä" * 120, "k' in exchange 'a"], ids=len
+)
+def test_a_forbidden_key_is_recognised_though_the_server_cuts_it_short(key: str) -> None:
+    told = f"ACCESS_REFUSED - access to topic '{key}' in exchange 'amq.topic' in vhost '/' refused"
+    text = told.encode()
+
+    def script(peer: Peer) -> None:
+        peer.let_in()
+        peer.take_messages(3)
+        peer.say(channel_closed(403, text if len(text) < 256 else text[:252] + b"..."))
+        peer.stay()
+
+    with publisher_to(script) as publisher:
+        batch = [make_claim(event_type=name) for name in ("k", key, "kk")]
+        first, forbidden, behind = publisher.publish(batch)
+    assert code_of_outage(first) == "ACCESS_REFUSED"
+    assert isinstance(forbidden, Refused)
+    assert forbidden.error.kind is ErrorClass.TRANSIENT
+    assert isinstance(behind, Unsent)
