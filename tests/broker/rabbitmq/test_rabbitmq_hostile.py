@@ -2,12 +2,14 @@
 
 import struct
 import threading
+import time
 from datetime import timedelta
 
 import pytest
 
 from broker.rabbitmq.scripts import Peer, ack, channel_closed, frame, publisher_to
 from conformance.publisher_contract import make_claim
+from dev.services import wait_until
 from outbox_core.errors import PublisherError
 from outbox_core.model.attempt import Acked, ErrorClass, Outcome, Refused, Unsent
 from outbox_relay.publishers.rabbitmq import wire
@@ -204,3 +206,30 @@ def test_a_forbidden_key_is_recognised_though_the_server_cuts_it_short(key: str)
     assert isinstance(forbidden, Refused)
     assert forbidden.error.kind is ErrorClass.TRANSIENT
     assert isinstance(behind, Unsent)
+
+
+def test_many_idle_connections_are_closed_in_the_time_of_one() -> None:
+    together = threading.Barrier(15)
+    said_goodbye: list[int] = []
+
+    def script(peer: Peer) -> None:
+        peer.let_in()
+        peer.take_messages()
+        together.wait(10)
+        peer.say(ack(1))
+        if peer.hear().method == wire.CLOSE:  # and it does not answer
+            said_goodbye.append(peer.number)
+        peer.stay()
+
+    with publisher_to(script, timeout=10) as publisher:
+        calls = [
+            threading.Thread(target=publisher.publish, args=([make_claim()],)) for _ in range(15)
+        ]
+        for call in calls:
+            call.start()
+        for call in calls:
+            call.join(15)
+        begin = time.monotonic()
+        publisher.close(timedelta(0))
+        assert time.monotonic() - begin < 1.5
+        wait_until(lambda: len(said_goodbye) == 15, 10, "all have heard it")

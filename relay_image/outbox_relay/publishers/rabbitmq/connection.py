@@ -11,7 +11,7 @@ import socket
 import ssl
 import struct
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from functools import partial
 from typing import Final, TypeVar
@@ -123,6 +123,7 @@ class Connection:
         self._returning: str | None = None
         self._next_tag = 1
         self._handshaken = False
+        self._has_said_goodbye = False
         self._sent_at = self._heard_at = time.monotonic()
         self._poll = select.poll()
         try:
@@ -203,12 +204,21 @@ class Connection:
         except FAILURES as error:
             raise as_lost(error, self.address) from None
 
+    def say_goodbye(self, until: float) -> None:
+        """`close` waits for the answer until then: without it the server logs a warning."""
+        self.until = until
+        self._has_said_goodbye = True
+        try:
+            self._send(wire.method_frame(0, wire.CLOSE, b"\x00\xc8" + b"\x00" * 5))
+        except FAILURES:
+            self.broken = True
+
     def close(self) -> None:
-        """Say so, and wait a moment for the answer: without it the server logs a warning."""
+        if not self.broken and not self._has_said_goodbye:
+            self.say_goodbye(time.monotonic() + GOODBYE_SECONDS)
         with suppress(*FAILURES):
             if not self.broken:
-                self.until = time.monotonic() + GOODBYE_SECONDS
-                self._send(wire.method_frame(0, wire.CLOSE, b"\x00\xc8" + b"\x00" * 5))
+                self.look()  # the time may have gone to others while the answer came
                 self._reply(wire.CLOSE_OK)
         with suppress(OSError):
             self._socket.close()
@@ -342,6 +352,16 @@ class Connection:
         if frame.method != method:
             raise wire.BadFrame(f"expected the method {method}, and {frame.method} came")
         return frame
+
+
+def close_all(connections: Sequence[Connection]) -> None:
+    """In the time of one."""
+    until = time.monotonic() + GOODBYE_SECONDS
+    for connection in connections:
+        if not connection.broken:
+            connection.say_goodbye(until)
+    for connection in connections:
+        connection.close()
 
 
 def _connected(address: Address, until: float) -> socket.socket:

@@ -19,6 +19,7 @@ from outbox_relay.publishers.rabbitmq.connection import (
     Connection,
     Lost,
     as_lost,
+    close_all,
 )
 from outbox_relay.publishers.rabbitmq.errors import LETS_NOBODY_IN, NOT_FOUND
 from outbox_relay.publishers.rabbitmq.login import addresses, login, tls_context
@@ -40,7 +41,7 @@ class Pool:
         self.closed = False
 
     def take(self, until: float) -> Connection | None:
-        """None once it is closed. Raises PublisherError."""
+        """None if it was closed meanwhile. Raises PublisherError."""
         with self._changed:
             while self._idle and not self.closed:
                 connection = self._idle.pop()  # the last one used
@@ -48,8 +49,6 @@ class Pool:
                     connection.until = until
                     self._busy.add(connection)
                     return connection
-        if self.closed:
-            return None
         connection = self.connect(until)
         with self._changed:
             if not self.closed:  # `close` waits for what is busy, and for nothing else
@@ -66,14 +65,13 @@ class Pool:
     def give_back(self, connection: Connection) -> None:
         with self._changed:
             self._busy.discard(connection)
-            if connection.blocked is not None and not self.closed:
-                self._blocked.append(connection)
-            elif connection.broken or self.closed:
-                connection.close()
-            else:
-                self._idle.append(connection)
+            is_over = self.closed or (connection.broken and connection.blocked is None)
+            if not is_over:
+                (self._idle if connection.blocked is None else self._blocked).append(connection)
             if self.closed:
                 self._changed.notify_all()
+        if is_over:
+            connection.close()
 
     def why_blocked(self) -> str | None:
         with self._changed:
@@ -123,25 +121,25 @@ class Pool:
             self._changed.notify_all()
             # A little longer: a call that stops at the deadline still has to say so.
             self._changed.wait_for(lambda: not self._busy, timeout + 1)
-            for connection in (*self._idle, *self._blocked):
-                connection.close()
+            left = [*self._idle, *self._blocked]
             self._idle.clear()
             self._blocked.clear()
+        close_all(left)
         if self._keeper is not None:
             self._keeper.join(1)
 
     def _keep(self) -> None:
-        with self._changed:
-            while not self._changed.wait_for(lambda: self.closed, self._heartbeat / 4):
-                now = time.monotonic()
-                for connection in list(self._idle):
-                    if not self._is_well(connection):
-                        self._idle.remove(connection)
-                    elif now - connection.used_at > IDLE_SECONDS:
-                        self._idle.remove(connection)
-                        connection.close()
+        while True:
+            with self._changed:
+                if self._changed.wait_for(lambda: self.closed, self._heartbeat / 4):
+                    return
+                self._idle = [known for known in self._idle if self._is_well(known)]
                 for connection in self._blocked:
                     self._is_well(connection)
+                now = time.monotonic()
+                unused = [known for known in self._idle if now - known.used_at > IDLE_SECONDS]
+                self._idle = [known for known in self._idle if known not in unused]
+            close_all(unused)
 
     @staticmethod
     def _is_well(connection: Connection) -> bool:

@@ -75,6 +75,8 @@ class RabbitMQPublisher:
     def _deliver(self, batch: Sequence[Claim], patience: float | None) -> Sequence[Outcome]:
         if not batch:
             return []
+        if self._pool.closed:
+            return [PUBLISHER_CLOSED] * len(batch)
         until = time.monotonic() + min(self._timeout, patience or self._timeout)
         if why := self._pool.why_blocked():
             return [Refused(Error.of(ErrorClass.OUTAGE, "BLOCKED", why))] * len(batch)
