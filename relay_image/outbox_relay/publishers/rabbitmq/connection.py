@@ -314,7 +314,7 @@ class Connection:
                 raise Lost("CONNECTION_LOST", f"{self.address} has closed the connection")
             self._heard_at = time.monotonic()
             self._received += data
-            for frame in wire.frames(self._received):
+            for frame in wire.frames(self._received, self.largest_frame):
                 self._take(frame)
             if not (isinstance(self._socket, ssl.SSLSocket) and self._socket.pending()):
                 return
@@ -342,6 +342,8 @@ class Connection:
             case wire.CLOSE | wire.CHANNEL_CLOSE as method:
                 of_channel = method == wire.CHANNEL_CLOSE
                 raise ClosedByServer(wire.closing(frame.payload), of_channel)
+            case _ if self._replies:
+                raise wire.BadFrame("it answers more than it was asked")
             case _:
                 self._replies.append(frame)
 

@@ -71,8 +71,8 @@ class Closing(NamedTuple):
     text: str
 
 
-def frames(received: bytearray) -> Iterator[Frame]:
-    """Those that are there whole; they are removed from it."""
+def frames(received: bytearray, largest: int) -> Iterator[Frame]:
+    """Those that are there whole; they are removed from it. None may be larger than agreed."""
     at = 0
     try:
         while len(received) - at >= FRAME_OVERHEAD:
@@ -80,6 +80,8 @@ def frames(received: bytearray) -> Iterator[Frame]:
             end = at + FRAME.size + size
             if kind not in (METHOD, HEADER, BODY, HEARTBEAT):
                 raise BadFrame(f"the answer is not AMQP 0-9-1: {bytes(received[:20])!r}")
+            if size > largest:
+                raise BadFrame(f"a frame of {size} bytes, and {largest} were agreed")
             if len(received) <= end:
                 return
             if received[end] != FRAME_END:
