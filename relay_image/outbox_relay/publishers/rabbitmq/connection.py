@@ -320,6 +320,8 @@ class Connection:
                 return
 
     def _take(self, frame: wire.Frame) -> None:
+        if frame.channel != frame.proper_channel:
+            raise wire.BadFrame(f"a frame on channel {frame.channel}, where it does not belong")
         if frame.type == wire.HEADER:
             if self._flight is not None and self._returning is not None:
                 self._flight.give_back(wire.message_id(frame.payload), self._returning)

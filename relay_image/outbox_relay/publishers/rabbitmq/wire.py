@@ -18,6 +18,8 @@ FRAME_OVERHEAD: Final = 8
 LONGEST_SHORT_STRING: Final = 255
 
 METHOD, HEADER, BODY, HEARTBEAT = 1, 2, 3, 8
+OF_CONNECTION: Final = 10
+"""The class of those methods that belong to no channel, which is channel 0."""
 
 Method = tuple[int, int]
 START, START_OK = (10, 10), (10, 11)
@@ -62,6 +64,11 @@ class Frame(NamedTuple):
     @property
     def method(self) -> Method:
         return METHOD_ID.unpack_from(self.payload)
+
+    @property
+    def proper_channel(self) -> int:
+        is_of_connection = self.type == METHOD and self.method[0] == OF_CONNECTION
+        return 0 if is_of_connection or self.type == HEARTBEAT else CHANNEL
 
 
 class Closing(NamedTuple):
