@@ -88,9 +88,18 @@ def test_the_check_says_what_is_there_and_what_cannot_be_asked(
     [
         ({"routing_key": "{nothing}"}, "no field"),
         ({"routing_key": "ä" * 128}, "255 bytes"),
+        ({"vhost": "ä" * 128}, "vhost: it may have 255 bytes"),
+        ({"exchange": "€" * 100}, "exchange: it may have 255 bytes"),
         ({"hosts": "a:1,"}, "neither host nor host:port"),
         ({"hosts": "a:b"}, "neither host nor host:port"),
         ({"hosts": "a:70000"}, "neither host nor host:port"),
+        ({"hosts": "::1"}, "neither host nor host:port"),
+        ({"hosts": "[::1"}, "neither host nor host:port"),
+        ({"hosts": "a,,b"}, "neither host nor host:port"),
+        ({"hosts": "a b"}, "neither host nor host:port"),
+        ({"hosts": "[a]:1"}, "parts expected"),
+        ({"hosts": "a..b"}, "label"),
+        ({"hosts": "a" * 64}, "label"),
     ],
 )
 def test_what_the_models_cannot_see_is_refused_before_anything_is_connected(
@@ -98,6 +107,16 @@ def test_what_the_models_cannot_see_is_refused_before_anything_is_connected(
 ) -> None:
     with pytest.raises(SettingsError, match=why):
         kind.validate(RabbitMQSettings.model_validate({"hosts": "a", **changed}))
+
+
+@pytest.mark.parametrize(
+    "hosts", ["relay:Pa55@a:1", "amqp://relay:Pa55@a", "b,relay:x,Pa55@a", "a/Pa55"]
+)
+def test_a_login_among_the_hosts_is_refused_and_not_shown(hosts: str) -> None:
+    with pytest.raises(SettingsError, match="fields of their own") as caught:
+        kind.validate(RabbitMQSettings(hosts=hosts))
+    assert "Pa55" not in str(caught.value)
+    assert "relay:" not in str(caught.value)
 
 
 def test_hosts_have_the_usual_ports_unless_they_name_one() -> None:

@@ -9,11 +9,12 @@ when the peer does not read, or sends a byte now and then. Whose fault a failure
 import select
 import socket
 import ssl
+import struct
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from functools import partial
-from typing import TypeVar
+from typing import Final, TypeVar
 
 from outbox_relay.publishers.rabbitmq import wire
 from outbox_relay.publishers.rabbitmq.login import Address, Login
@@ -21,11 +22,15 @@ from outbox_relay.publishers.rabbitmq.login import Address, Login
 T = TypeVar("T")
 
 LARGEST_FRAME = 131_072
+SMALLEST_FRAME = 4096
+"""Every side of AMQP takes that much."""
 READ_BYTES = 262_144
 LONGEST_POLL_SECONDS = 0.2
 """So that a deadline that has moved nearer, by `close`, is seen."""
 SENT_AT_ONCE_BYTES = 65_536
 GOODBYE_SECONDS = 0.2
+LOOKS, LOOK_BYTES = 16, 4096
+"""An idle connection hears a few bytes now and then; one that has more to say is out of order."""
 BLOCKED_PATIENCE_SECONDS = 1.0
 """An alarm is often over soon; what waits for it meanwhile is not sent twice."""
 
@@ -36,6 +41,10 @@ class Lost(Exception):
     def __init__(self, code: str, text: str) -> None:
         super().__init__(text)
         self.code = code
+
+
+FAILURES: Final = (Lost, OSError, ValueError, LookupError, struct.error)
+"""All that a peer can do to us; the last three by frames that are cut short or make no sense."""
 
 
 class TimeIsUp(Lost):
@@ -114,6 +123,7 @@ class Connection:
         self._returning: str | None = None
         self._next_tag = 1
         self._handshaken = False
+        self._has_said_goodbye = False
         self._sent_at = self._heard_at = time.monotonic()
         self._poll = select.poll()
         try:
@@ -145,6 +155,8 @@ class Connection:
         self._send(wire.start_ok(*login))
         _, frame, heartbeat = wire.tuning(self._reply(wire.TUNE).payload)
         self.largest_frame = min(frame or LARGEST_FRAME, LARGEST_FRAME)
+        if self.largest_frame < SMALLEST_FRAME:
+            raise wire.BadFrame(f"it takes frames of {frame} bytes: too few for any message")
         self._heartbeat = min(self._heartbeat, heartbeat or self._heartbeat)
         self._send(wire.tune_ok(1, self.largest_frame, max(1, int(self._heartbeat))))
         self._handshaken = True
@@ -167,30 +179,46 @@ class Connection:
             self._send_all(messages, flight)
             while flight.left:
                 self._wait(select.POLLIN, "no confirm in time")
-        except (Lost, OSError, wire.BadFrame) as error:
+        except BaseException as error:
+            # Whatever it was: what comes later could be taken for an answer to the next call.
             self.broken = True
+            if not isinstance(error, FAILURES):
+                raise
             lost = as_lost(error, self.address)
         finally:
             self._flight = None
-        self._next_tag += len(flight.answers)
+            self._next_tag += len(flight.answers)
         self.used_at = time.monotonic()
         return flight, lost
 
     def look(self) -> None:
         """Take what the server has sent, without waiting; show it that we are here. Raises Lost."""
         try:
-            while self._poll.poll(0):
-                self._receive()
+            for _ in range(LOOKS):
+                if not self._poll.poll(0):
+                    break
+                self._receive(LOOK_BYTES)
+            else:
+                raise wire.BadFrame("it talks without end, and nobody asked")
             self._beat()
-        except (OSError, wire.BadFrame) as error:
+        except FAILURES as error:
             raise as_lost(error, self.address) from None
 
+    def say_goodbye(self, until: float) -> None:
+        """`close` waits for the answer until then: without it the server logs a warning."""
+        self.until = until
+        self._has_said_goodbye = True
+        try:
+            self._send(wire.method_frame(0, wire.CLOSE, b"\x00\xc8" + b"\x00" * 5))
+        except FAILURES:
+            self.broken = True
+
     def close(self) -> None:
-        """Say so, and wait a moment for the answer: without it the server logs a warning."""
-        with suppress(Lost, OSError, wire.BadFrame):
+        if not self.broken and not self._has_said_goodbye:
+            self.say_goodbye(time.monotonic() + GOODBYE_SECONDS)
+        with suppress(*FAILURES):
             if not self.broken:
-                self.until = time.monotonic() + GOODBYE_SECONDS
-                self._send(wire.method_frame(0, wire.CLOSE, b"\x00\xc8" + b"\x00" * 5))
+                self.look()  # the time may have gone to others while the answer came
                 self._reply(wire.CLOSE_OK)
         with suppress(OSError):
             self._socket.close()
@@ -207,6 +235,8 @@ class Connection:
                 flight.started += len(gathered)
                 self._send(b"".join(gathered))
                 gathered, size = [], 0
+                if time.monotonic() >= self.until:
+                    raise TimeIsUp(f"{self.address}: no time to send the rest")
                 if self._poll.poll(0):
                     self._receive()
                 self._wait_while_blocked()
@@ -274,22 +304,24 @@ class Connection:
                 self._socket.send(wire.HEARTBEAT_FRAME)
             self._sent_at = time.monotonic()
 
-    def _receive(self) -> None:
+    def _receive(self, size: int = READ_BYTES) -> None:
         while True:
             try:
-                data = self._socket.recv(READ_BYTES)
+                data = self._socket.recv(size)
             except (BlockingIOError, ssl.SSLWantReadError, ssl.SSLWantWriteError):
                 return
             if not data:
                 raise Lost("CONNECTION_LOST", f"{self.address} has closed the connection")
             self._heard_at = time.monotonic()
             self._received += data
-            for frame in wire.frames(self._received):
+            for frame in wire.frames(self._received, self.largest_frame):
                 self._take(frame)
             if not (isinstance(self._socket, ssl.SSLSocket) and self._socket.pending()):
                 return
 
     def _take(self, frame: wire.Frame) -> None:
+        if frame.channel != frame.proper_channel:
+            raise wire.BadFrame(f"a frame on channel {frame.channel}, where it does not belong")
         if frame.type == wire.HEADER:
             if self._flight is not None and self._returning is not None:
                 self._flight.give_back(wire.message_id(frame.payload), self._returning)
@@ -312,6 +344,8 @@ class Connection:
             case wire.CLOSE | wire.CHANNEL_CLOSE as method:
                 of_channel = method == wire.CHANNEL_CLOSE
                 raise ClosedByServer(wire.closing(frame.payload), of_channel)
+            case _ if self._replies:
+                raise wire.BadFrame("it answers more than it was asked")
             case _:
                 self._replies.append(frame)
 
@@ -322,6 +356,16 @@ class Connection:
         if frame.method != method:
             raise wire.BadFrame(f"expected the method {method}, and {frame.method} came")
         return frame
+
+
+def close_all(connections: Sequence[Connection]) -> None:
+    """In the time of one."""
+    until = time.monotonic() + GOODBYE_SECONDS
+    for connection in connections:
+        if not connection.broken:
+            connection.say_goodbye(until)
+    for connection in connections:
+        connection.close()
 
 
 def _connected(address: Address, until: float) -> socket.socket:
@@ -344,7 +388,8 @@ def _connected(address: Address, until: float) -> socket.socket:
 def as_lost(error: Exception, address: Address) -> Lost:
     if isinstance(error, Lost):
         return error
-    code = "NOT_AMQP" if isinstance(error, wire.BadFrame) else "CONNECTION_LOST"
-    if isinstance(error, ssl.SSLError):
-        code = "TLS_FAILED"
-    return Lost(code, f"{address}: {error}")
+    if isinstance(error, OSError):
+        code = "TLS_FAILED" if isinstance(error, ssl.SSLError) else "CONNECTION_LOST"
+        return Lost(code, f"{address}: {error}")
+    why = str(error) if isinstance(error, wire.BadFrame) else f"a frame makes no sense: {error}"
+    return Lost("NOT_AMQP", f"{address}: {why}")

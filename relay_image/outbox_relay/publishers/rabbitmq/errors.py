@@ -29,8 +29,13 @@ NACKED: Final = Refused(
 NOT_STARTED: Final = Unsent("the call ended before its turn came")
 ANOTHER_WAS_REFUSED: Final = Unsent("the server refused another event, and closed the channel")
 
-FORBIDDEN_KEY: Final = re.compile(r"access to topic '(.*)' in exchange ", re.DOTALL)
-MAX_SIZE: Final = re.compile(r"max size:? (\d+)")
+FORBIDDEN_KEY: Final = re.compile(r"access to topic '(.*)", re.DOTALL)
+BEHIND_THE_KEY: Final = "' in exchange "
+CUT: Final = "..."
+"""A text of AMQP has 255 bytes; so RabbitMQ ends what is longer, perhaps within a character."""
+MAX_SIZE: Final = re.compile(r"max size:? ([0-9]+)")
+SMALLEST_LIMIT: Final = 1000
+"""As of `maxMessageBytes`. A server that says less is out of order: no reason to give up events."""
 
 
 class Sent(NamedTuple):
@@ -74,7 +79,8 @@ def largest_taken(lost: Lost) -> int | None:
     """If the channel was closed because a message is too large: the server's limit."""
     if isinstance(lost, ClosedByServer) and lost.why.code == PRECONDITION_FAILED:
         found = MAX_SIZE.search(lost.why.text)
-        return int(found[1]) if found else None
+        limit = int(found[1]) if found else 0
+        return limit if limit >= SMALLEST_LIMIT else None
     return None
 
 
@@ -86,5 +92,14 @@ def _refusal(lost: Lost) -> Callable[[Sent], Refused | None] | None:
     if lost.why.code == ACCESS_REFUSED and (topic := FORBIDDEN_KEY.search(lost.why.text)):
         # Rights on a single key: a person may grant them.
         forbidden = Refused(Error.of(ErrorClass.TRANSIENT, lost.code, lost.why.text))
-        return lambda sent: forbidden if sent.routing_key == topic[1] else None
+        return lambda sent: forbidden if _begins_with_key(topic[1], sent.routing_key) else None
     return None
+
+
+def _begins_with_key(text: str, key: str) -> bool:
+    """Of several keys so long that they differ only behind the cut, each may be the one."""
+    told, is_whole, _ = text.rpartition(BEHIND_THE_KEY)
+    if is_whole:
+        return key == told
+    left = text.removesuffix(CUT).rstrip("\ufffd")
+    return text.endswith(CUT) and (key + BEHIND_THE_KEY).startswith(left)

@@ -1,7 +1,9 @@
 """Where the servers are, and who we are there. Secrets are read for every new connection."""
 
+import re
 import ssl
-from typing import NamedTuple
+from ipaddress import IPv6Address
+from typing import Final, NamedTuple
 
 from outbox_core.contract.publishers.common import Tls
 from outbox_core.contract.publishers.rabbitmq import RabbitMQSettings
@@ -9,6 +11,11 @@ from outbox_core.errors import SettingsError
 
 PORT, TLS_PORT = 5672, 5671
 GUEST = "guest"
+
+HOST_AND_PORT: Final = re.compile(
+    # An address of IPv6 has colons of its own, and therefore brackets.
+    r"(\[(?P<ip>[^\[\]]+)\]|(?P<name>[^\s\x00-\x1f:\[\]]+))(:(?P<port>[0-9]{1,5}))?"
+)
 
 
 class Address(NamedTuple):
@@ -25,17 +32,27 @@ class Login(NamedTuple):
 
 
 def addresses(settings: RabbitMQSettings) -> list[Address]:
+    if "@" in settings.hosts or "/" in settings.hosts:
+        # Not repeated: there may be a password in it.
+        raise SettingsError(
+            "rabbitmq.hosts: write host or host:port, without amqp:// and without a login: "
+            "username and password have fields of their own, and so has the vhost"
+        )
     return [_address(part.strip(), settings) for part in settings.hosts.split(",")]
 
 
 def _address(text: str, settings: RabbitMQSettings) -> Address:
-    host, colon, port = text.rpartition(":")
-    if not colon or text.endswith("]"):  # an address of IPv6 has colons of its own
-        host, port = text, str(PORT if settings.tls is None else TLS_PORT)
-    host = host.removeprefix("[").removesuffix("]")
-    if not host or not (port.isascii() and port.isdigit()) or not 0 < int(port) < 65536:
+    found = HOST_AND_PORT.fullmatch(text)
+    port = int((found and found["port"]) or (PORT if settings.tls is None else TLS_PORT))
+    if found is None or not 0 < port < 65536:
         raise SettingsError(f"rabbitmq.hosts: {text!r} is neither host nor host:port")
-    return Address(host, int(port))
+    try:
+        if found["ip"]:
+            return Address(str(IPv6Address(found["ip"])), port)
+        found["name"].encode("idna")  # as it is looked up: no label empty, none too long
+    except ValueError as error:
+        raise SettingsError(f"rabbitmq.hosts: {text!r}: {error}") from None
+    return Address(found["name"], port)
 
 
 def login(settings: RabbitMQSettings) -> Login:

@@ -32,10 +32,10 @@ where it finds anything else."""
 
 def routing_key_template(settings: RabbitMQSettings) -> Template:
     setting = "rabbitmq.routingKey"
-    return Template(settings.routing_key, setting, "routing key", illegal_routing_key)
+    return Template(settings.routing_key, setting, "routing key", longer_than_a_name)
 
 
-def illegal_routing_key(name: str) -> str | None:
+def longer_than_a_name(name: str) -> str | None:
     if len(name.encode(errors="replace")) > wire.LONGEST_SHORT_STRING:
         return f"it may have {wire.LONGEST_SHORT_STRING} bytes"
     return None

@@ -13,8 +13,14 @@ from contextlib import contextmanager
 
 from outbox_core.contract.publishers.rabbitmq import RabbitMQSettings
 from outbox_core.errors import BrokerRefused, PublisherError
-from outbox_relay.publishers.rabbitmq import wire
-from outbox_relay.publishers.rabbitmq.connection import ClosedByServer, Connection, Lost, as_lost
+from outbox_relay.publishers.rabbitmq.connection import (
+    FAILURES,
+    ClosedByServer,
+    Connection,
+    Lost,
+    as_lost,
+    close_all,
+)
 from outbox_relay.publishers.rabbitmq.errors import LETS_NOBODY_IN, NOT_FOUND
 from outbox_relay.publishers.rabbitmq.login import addresses, login, tls_context
 
@@ -34,10 +40,10 @@ class Pool:
         self._keeper: threading.Thread | None = None
         self.closed = False
 
-    def take(self, until: float) -> Connection:
-        """Raises PublisherError."""
+    def take(self, until: float) -> Connection | None:
+        """None if it was closed meanwhile. Raises PublisherError."""
         with self._changed:
-            while self._idle:
+            while self._idle and not self.closed:
                 connection = self._idle.pop()  # the last one used
                 if self._is_well(connection):
                     connection.until = until
@@ -45,25 +51,27 @@ class Pool:
                     return connection
         connection = self.connect(until)
         with self._changed:
-            self._busy.add(connection)
-            if self._keeper is None and not self.closed:
-                self._keeper = threading.Thread(
-                    target=self._keep, name="rabbitmq-heartbeats", daemon=True
-                )
-                self._keeper.start()
-        return connection
+            if not self.closed:  # `close` waits for what is busy, and for nothing else
+                self._busy.add(connection)
+                if self._keeper is None:
+                    self._keeper = threading.Thread(
+                        target=self._keep, name="rabbitmq-heartbeats", daemon=True
+                    )
+                    self._keeper.start()
+                return connection
+        connection.close()
+        return None
 
     def give_back(self, connection: Connection) -> None:
         with self._changed:
             self._busy.discard(connection)
-            if connection.blocked is not None and not self.closed:
-                self._blocked.append(connection)
-            elif connection.broken or self.closed:
-                connection.close()
-            else:
-                self._idle.append(connection)
+            is_over = self.closed or (connection.broken and connection.blocked is None)
+            if not is_over:
+                (self._idle if connection.blocked is None else self._blocked).append(connection)
             if self.closed:
                 self._changed.notify_all()
+        if is_over:
+            connection.close()
 
     def why_blocked(self) -> str | None:
         with self._changed:
@@ -95,10 +103,7 @@ class Pool:
                         connection.broken = True
                         connection.close()
                         raise
-            except Lost as error:
-                reasons.append(str(error))
-                continue
-            except (OSError, wire.BadFrame) as error:
+            except FAILURES as error:
                 reasons.append(str(as_lost(error, address)))
                 continue
             connection.until = until
@@ -116,25 +121,25 @@ class Pool:
             self._changed.notify_all()
             # A little longer: a call that stops at the deadline still has to say so.
             self._changed.wait_for(lambda: not self._busy, timeout + 1)
-            for connection in (*self._idle, *self._blocked):
-                connection.close()
+            left = [*self._idle, *self._blocked]
             self._idle.clear()
             self._blocked.clear()
+        close_all(left)
         if self._keeper is not None:
             self._keeper.join(1)
 
     def _keep(self) -> None:
-        with self._changed:
-            while not self._changed.wait_for(lambda: self.closed, self._heartbeat / 4):
-                now = time.monotonic()
-                for connection in list(self._idle):
-                    if not self._is_well(connection):
-                        self._idle.remove(connection)
-                    elif now - connection.used_at > IDLE_SECONDS:
-                        self._idle.remove(connection)
-                        connection.close()
+        while True:
+            with self._changed:
+                if self._changed.wait_for(lambda: self.closed, self._heartbeat / 4):
+                    return
+                self._idle = [known for known in self._idle if self._is_well(known)]
                 for connection in self._blocked:
                     self._is_well(connection)
+                now = time.monotonic()
+                unused = [known for known in self._idle if now - known.used_at > IDLE_SECONDS]
+                self._idle = [known for known in self._idle if known not in unused]
+            close_all(unused)
 
     @staticmethod
     def _is_well(connection: Connection) -> bool:

@@ -84,6 +84,8 @@ class RabbitMQPublisher:
             connection = self._pool.take(until)
         except OutboxError as error:
             return [Refused(Error.of(ErrorClass.OUTAGE, "NO_CONNECTION", str(error)))] * len(batch)
+        if connection is None:
+            return [PUBLISHER_CLOSED] * len(batch)
         try:
             return self._send(connection, batch)
         finally:

@@ -18,6 +18,8 @@ FRAME_OVERHEAD: Final = 8
 LONGEST_SHORT_STRING: Final = 255
 
 METHOD, HEADER, BODY, HEARTBEAT = 1, 2, 3, 8
+OF_CONNECTION: Final = 10
+"""The class of those methods that belong to no channel, which is channel 0."""
 
 Method = tuple[int, int]
 START, START_OK = (10, 10), (10, 11)
@@ -63,6 +65,11 @@ class Frame(NamedTuple):
     def method(self) -> Method:
         return METHOD_ID.unpack_from(self.payload)
 
+    @property
+    def proper_channel(self) -> int:
+        is_of_connection = self.type == METHOD and self.method[0] == OF_CONNECTION
+        return 0 if is_of_connection or self.type == HEARTBEAT else CHANNEL
+
 
 class Closing(NamedTuple):
     """Why the server ends a channel or a connection."""
@@ -71,8 +78,8 @@ class Closing(NamedTuple):
     text: str
 
 
-def frames(received: bytearray) -> Iterator[Frame]:
-    """Those that are there whole; they are removed from it."""
+def frames(received: bytearray, largest: int) -> Iterator[Frame]:
+    """Those that are there whole; they are removed from it. None may be larger than agreed."""
     at = 0
     try:
         while len(received) - at >= FRAME_OVERHEAD:
@@ -80,6 +87,8 @@ def frames(received: bytearray) -> Iterator[Frame]:
             end = at + FRAME.size + size
             if kind not in (METHOD, HEADER, BODY, HEARTBEAT):
                 raise BadFrame(f"the answer is not AMQP 0-9-1: {bytes(received[:20])!r}")
+            if size > largest:
+                raise BadFrame(f"a frame of {size} bytes, and {largest} were agreed")
             if len(received) <= end:
                 return
             if received[end] != FRAME_END:
