@@ -42,6 +42,10 @@ class Broken(Exception):
         self.refused = refused
         """It answers, and a certificate is not the right one."""
 
+    @classmethod
+    def out_of_step(cls) -> "Broken":
+        return cls("OUT_OF_STEP", "Redis answered something that it was not asked")
+
 
 class Address(NamedTuple):
     host: str
@@ -130,7 +134,10 @@ class Wire:
         return reply
 
     def is_alive(self) -> bool:
-        """Between calls nothing is to be read: if there is, it is the end, or a farewell."""
+        """Between calls nothing is to be read: if there is, it is the end, a farewell, or an answer
+        too many, behind which all others would be taken for those to the command after theirs."""
+        if self._reader.has_data():
+            return False
         poll = select.poll()
         poll.register(self._socket, select.POLLIN)
         return not poll.poll(0)
