@@ -332,6 +332,18 @@ def test_what_the_answer_does_not_mention_is_not_acknowledged(
         assert code(second) == "NO_REPORT"
 
 
+def test_what_is_reported_both_as_done_and_as_failed_is_not_acknowledged(
+    make_publisher: MakePublisher,
+) -> None:
+    good = [{"Id": n, "MessageId": "m"} for n in ("0", "1")]
+    failed = [{"Id": "0", "Code": "InternalError", "SenderFault": False, "Message": "no"}]
+    said = answer(200, {"Successful": good, "Failed": failed})
+    with answering(lambda asked, sock: said) as server:
+        first, second = make_publisher(server.queue_url()).publish([make_claim()] * 2)
+        assert code(first) == "InternalError"
+        assert isinstance(second, Acked)
+
+
 def test_close_lets_go_of_what_is_in_flight(make_publisher: MakePublisher) -> None:
     arrived, outcomes = threading.Event(), list[Outcome]()
 
