@@ -59,7 +59,7 @@ class Wire:
             connection.connect()
         else:
             connection.sock.settimeout(connection.timeout)
-        if self._cut:
+        if self._cut or time.monotonic() >= until:
             raise TimeoutError("timed out")
         connection.request("POST", path, body, headers)
         response = connection.getresponse()
@@ -181,6 +181,11 @@ class Connections:
             raise _TooLate  # those before it took all the time
         headers = self._signer.headers(self._url, call.target, call.body)
         wire = call.wire = self._take()
+        # To find the keys takes as long as those who have them like. Asked again only now, when
+        # there is a wire: whoever stops waiting later than this finds it, and cuts it.
+        if self._stopped or time.monotonic() >= call.until:
+            wire.close()
+            raise _TooLate
         try:
             status, received, body = wire.post("/", headers, call.body, call.until)
         except (OSError, http.client.HTTPException) as error:
