@@ -6,6 +6,7 @@ import threading
 import time
 from collections.abc import Sequence
 from datetime import timedelta
+from typing import Any
 
 import pytest
 
@@ -17,7 +18,8 @@ from dev.services import ElasticMq, wait_until
 from dev.services.process import free_port
 from outbox_core.errors import BrokerRefused, PublisherError
 from outbox_core.model.attempt import Acked, ErrorClass, Outcome, Refused, Unsent
-from outbox_relay.publishers.sqs import messages
+from outbox_relay.publishers.sqs import connection, messages
+from outbox_relay.publishers.sqs.errors import CallFailed
 
 pytestmark = pytest.mark.sqs
 
@@ -342,6 +344,42 @@ def test_what_is_reported_both_as_done_and_as_failed_is_not_acknowledged(
         first, second = make_publisher(server.queue_url()).publish([make_claim()] * 2)
         assert code(first) == "InternalError"
         assert isinstance(second, Acked)
+
+
+def test_a_call_that_gives_up_does_not_cut_the_connection_that_another_has_by_now(
+    make_publisher: MakePublisher, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    reading, gave_up = threading.Event(), threading.Event()
+    understand = connection._answer
+
+    def slowly(*answer: Any) -> Any:
+        """Of the first call, whose connection is free already."""
+        if not reading.is_set():
+            reading.set()
+            gave_up.wait(10)
+        return understand(*answer)
+
+    def say(asked: Asked, sock: socket.socket) -> bytes:
+        if asked.json["QueueUrl"] == "second":
+            gave_up.wait(10)
+        return answer(200, {"Attributes": {}})
+
+    monkeypatch.setattr(connection, "_answer", slowly)
+    with answering(say) as server:
+        connections = make_publisher(server.queue_url())._connections
+
+        def give_up() -> None:
+            with pytest.raises(CallFailed, match="NO_ANSWER"):
+                connections.ask("GetQueueAttributes", {"QueueUrl": "first"}, now + 1)
+            gave_up.set()
+
+        now = time.monotonic()
+        first = threading.Thread(target=give_up)
+        first.start()
+        assert reading.wait(10)
+        found = connections.ask("GetQueueAttributes", {"QueueUrl": "second"}, now + 15)
+        first.join(10)
+        assert found == {"Attributes": {}}
 
 
 def test_close_lets_go_of_what_is_in_flight(make_publisher: MakePublisher) -> None:

@@ -44,7 +44,7 @@ class Wire:
     @property
     def is_fresh(self) -> bool:
         sock = self._connection.sock
-        if sock is None or time.monotonic() - self.used > IDLE_SECONDS:
+        if sock is None or self._cut or time.monotonic() - self.used > IDLE_SECONDS:
             return False
         look = select.poll()
         look.register(sock, select.POLLIN)
@@ -151,8 +151,7 @@ class Connections:
         self._stopped = True  # the threads find it out: nobody hears of a future that is cancelled
         self._pool.shutdown(wait=False)
         for call in calls:
-            if call.wire is not None and not call.future.done():
-                call.wire.cut()
+            self._cut(call)
         with self._lock:
             idle, self._idle = self._idle, []
         for wire in idle:
@@ -162,8 +161,7 @@ class Connections:
         if call.future.cancel():
             return None
         if not call.future.done():
-            if call.wire is not None:
-                call.wire.cut()
+            self._cut(call)
             return CallFailed("NO_ANSWER", "no answer in time")
         error = call.future.exception()
         if error is None:
@@ -194,7 +192,7 @@ class Connections:
         except BaseException:
             wire.close()
             raise
-        self._give_back(wire)
+        self._give_back(call, wire)
         return _answer(status, received, body)
 
     def _take(self) -> Wire:
@@ -210,8 +208,14 @@ class Connections:
             return Wire(http.client.HTTPConnection(self._host, self._port))
         return Wire(http.client.HTTPSConnection(self._host, self._port, context=self._tls))
 
-    def _give_back(self, wire: Wire) -> None:
+    def _cut(self, call: Call) -> None:
+        with self._lock:  # it may be given back just now, and be another call's at once
+            if call.wire is not None:
+                call.wire.cut()
+
+    def _give_back(self, call: Call, wire: Wire) -> None:
         with self._lock:
+            call.wire = None
             if not self._closed:
                 self._idle.append(wire)
                 return
