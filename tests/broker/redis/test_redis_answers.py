@@ -11,6 +11,7 @@ import pytest
 from broker.redis.servers import MakePublisher
 from conformance.publisher_contract import make_claim
 from outbox_core.contract.publishers.redis import RedisWait
+from outbox_core.errors import PublisherError
 from outbox_core.model.attempt import Acked, ErrorClass, Outcome, Refused
 
 pytestmark = pytest.mark.redis
@@ -119,6 +120,19 @@ def test_an_answer_to_something_else_leaves_its_event_in_doubt_and_ends_the_conn
     publisher = make_publisher("s", url=url, timeout=2)
     assert code(publisher.publish([make_claim()])[0]) == "OUT_OF_STEP"
     assert publisher._idle == []
+
+
+@pytest.mark.parametrize("command", ["CLIENT", "EXEC"])
+@pytest.mark.parametrize("said", [b"%1\r\n*0\r\n+a\r\n", b"HTTP/1.1 400 Bad Request\r\n\r\n"])
+def test_what_hiredis_cannot_read_is_an_outage(
+    said: bytes, command: str, scripted: Scripted, make_publisher: MakePublisher
+) -> None:
+    url = scripted(lambda asked, time: said if asked == command else None)
+    publisher = make_publisher("s", url=url, timeout=2)
+    assert code(publisher.publish([make_claim()])[0]) == "NOT_REDIS"
+    assert publisher._idle == []
+    with pytest.raises(PublisherError):
+        make_publisher("s", url=scripted(lambda asked, time: said)).probe()
 
 
 @pytest.mark.parametrize("said", [b":0\r\n", b"*1\r\n:1\r\n", b"+OK\r\n", b"$-1\r\n"])

@@ -313,7 +313,11 @@ def test_a_request_that_is_refused_as_a_whole_is_asked_about_one_by_one(
         answer(404, b"<html>not here"),
         answer(301, b"", Location="http://127.0.0.1:1/"),
         answer(403, b"<html>a firewall"),
+        answer(200, b"[" * 200_000),
+        answer(500, b"[" * 200_000),
         b"not HTTP at all\r\n\r\n",
+        b"HTTP/1.1 99999 OK\r\n\r\n",
+        b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n",
     ],
 )
 def test_what_is_no_answer_of_sqs_is_the_service_and_acknowledges_nothing(
@@ -322,6 +326,20 @@ def test_what_is_no_answer_of_sqs_is_the_service_and_acknowledges_nothing(
     with answering(lambda asked, sock: said) as server:
         outcomes = make_publisher(server.queue_url(), timeout=2).publish([make_claim()] * 2)
         assert kinds(outcomes) == {ErrorClass.OUTAGE}
+
+
+def test_an_answer_that_nobody_thought_of_is_the_services_fault_too(
+    make_publisher: MakePublisher, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*answer: Any) -> Any:
+        raise LookupError("a surprise")
+
+    monkeypatch.setattr(connection, "_answer", fail)
+    with answering(done) as server:
+        (outcome,) = make_publisher(server.queue_url()).publish([make_claim()])
+        assert kinds([outcome]) == {ErrorClass.OUTAGE}
+        assert isinstance(outcome, Refused)
+        assert "a surprise" in outcome.error.text
 
 
 def test_what_the_answer_does_not_mention_is_not_acknowledged(

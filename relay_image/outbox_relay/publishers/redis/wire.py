@@ -126,9 +126,11 @@ class Wire:
                 if not data:
                     raise Broken("CONNECTION_LOST", f"Redis at {self.address} hung up")
                 reader.feed(data)
+        except Broken:
+            raise
         except OSError as error:
             raise self._broken(error) from None
-        except ProtocolError as error:
+        except Exception as error:  # whatever hiredis makes of bytes that are no answer
             text = f"what answers at {self.address} does not speak Redis's protocol: {error}"
             raise Broken("NOT_REDIS", text) from None
         return reply

@@ -169,7 +169,7 @@ class Connections:
         if isinstance(error, _TooLate):
             return None
         if not isinstance(error, CallFailed):
-            raise error
+            return _trouble(error, self._url)
         if error.lets_nobody_in:
             self._signer.forget()
         return error
@@ -186,9 +186,6 @@ class Connections:
             raise _TooLate
         try:
             status, received, body = wire.post("/", headers, call.body, call.until)
-        except (OSError, http.client.HTTPException) as error:
-            wire.close()
-            raise _trouble(error, self._url) from None
         except BaseException:
             wire.close()
             raise
@@ -232,7 +229,7 @@ def _tls_context(settings: SqsSettings) -> ssl.SSLContext:
 def _answer(status: int, headers: http.client.HTTPMessage, body: bytes) -> Answer:
     try:
         found = json.loads(body)
-    except ValueError:
+    except (ValueError, RecursionError):
         found = None
     if status == 200 and isinstance(found, dict):
         return found
@@ -250,7 +247,8 @@ def _seconds(retry_after: str | None) -> float:
     return float(retry_after) if retry_after and retry_after.isdecimal() else 0.0
 
 
-def _trouble(error: Exception, url: str) -> CallFailed:
+def _trouble(error: BaseException, url: str) -> CallFailed:
+    """Whatever it was, no event is to blame, and it may have been sent."""
     text = f"{url}: {error}" if str(error) else f"{url}: {type(error).__name__}"
     if isinstance(error, ssl.SSLError):
         return CallFailed("TLS_FAILED", text)
