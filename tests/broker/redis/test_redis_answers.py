@@ -13,6 +13,8 @@ from conformance.publisher_contract import make_claim
 from outbox_core.contract.publishers.redis import RedisWait
 from outbox_core.errors import PublisherError
 from outbox_core.model.attempt import Acked, ErrorClass, Outcome, Refused
+from outbox_relay.publishers.redis import wire
+from outbox_relay.publishers.redis.transactions import MOST_ENTRIES
 
 pytestmark = pytest.mark.redis
 
@@ -148,3 +150,51 @@ def test_copies_are_counted_only_by_an_answer_that_counts_them(
     if said != b":0\r\n":  # a number, which is what WAIT answers
         copied = make_publisher("s", url=scripted(say), timeout=2, wait=RedisWait(replicas=2))
         assert code(copied.publish([make_claim()])[0]) == "OUT_OF_STEP"
+
+
+LISTS = {
+    "one that is far too long": b"*500000000\r\n",
+    "lists in lists": b"*1000\r\n" * 200,
+    "a map": b"%4000000\r\n",
+}
+
+
+@pytest.mark.parametrize("said", LISTS.values(), ids=LISTS)
+@pytest.mark.parametrize("part", [5, 10_000], ids=["in parts", "at once"])
+def test_no_room_is_made_for_a_list_that_redis_would_not_send(
+    said: bytes,
+    part: int,
+    scripted: Scripted,
+    make_publisher: MakePublisher,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(wire, "RECEIVE_BYTES", part)
+    url = scripted(lambda asked, time: said if asked == "EXEC" else None)
+    publisher = make_publisher("s", url=url, timeout=5)
+    (outcome,) = publisher.publish([make_claim()])
+    assert code(outcome) == "NOT_REDIS"
+    assert isinstance(outcome, Refused)
+    assert "does not end" in outcome.error.text
+
+
+def test_an_answer_without_end_is_given_up_when_it_is_too_large(
+    scripted: Scripted, make_publisher: MakePublisher
+) -> None:
+    def say(command: str, time: int) -> bytes | None:
+        return b"$4000000000\r\n" + b"x" * 2_000_000 if command == "EXEC" else None
+
+    publisher = make_publisher("s", url=scripted(say), timeout=5)
+    assert code(publisher.publish([make_claim()])[0]) == "NOT_REDIS"
+
+
+def test_the_largest_answer_that_redis_gives_is_read(
+    scripted: Scripted, make_publisher: MakePublisher
+) -> None:
+    ids = [f"$20\r\n17000000000{n:05}-100\r\n".encode() for n in range(MOST_ENTRIES)]
+
+    def say(command: str, time: int) -> bytes | None:
+        return b"*%d\r\n" % len(ids) + b"".join(ids) if command == "EXEC" else None
+
+    publisher = make_publisher("s", url=scripted(say))
+    outcomes = publisher.publish([make_claim() for _ in ids])
+    assert all(isinstance(outcome, Acked) for outcome in outcomes)

@@ -161,6 +161,44 @@ def test_an_answer_that_never_ends_is_given_up_in_time(
         assert kinds(outcomes) == {ErrorClass.OUTAGE}
 
 
+@pytest.mark.parametrize(
+    "head",
+    ["Content-Length: 4000000000\r\n\r\n", "Transfer-Encoding: chunked\r\n\r\n-1\r\n"],
+)
+def test_of_an_answer_without_end_only_the_beginning_is_read(
+    head: str, make_publisher: MakePublisher
+) -> None:
+    poured = 0
+
+    def pour(asked: Asked, sock: socket.socket) -> None:
+        nonlocal poured
+        sock.sendall(f"HTTP/1.1 200 OK\r\n{head}".encode())
+        while poured < 50:  # until it is cut; in MB
+            sock.sendall(b"x" * 1_000_000)
+            poured += 1
+
+    with answering(pour) as server:
+        (outcome,) = make_publisher(server.queue_url(), timeout=10).publish([make_claim()])
+        assert kinds([outcome]) == {ErrorClass.OUTAGE}
+    assert poured < 50
+
+
+def test_chunks_are_read_and_the_connection_is_kept(make_publisher: MakePublisher) -> None:
+    ports = set[int]()
+
+    def in_chunks(asked: Asked, sock: socket.socket) -> bytes:
+        ports.add(sock.getpeername()[1])
+        body = done(asked, sock).partition(b"\r\n\r\n")[2]
+        parts = b"".join(b"1\r\n%c\r\n" % byte for byte in body)
+        return b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n" + parts + b"0\r\n\r\n"
+
+    with answering(in_chunks) as server:
+        publisher = make_publisher(server.queue_url())
+        for _ in range(3):
+            assert isinstance(publisher.publish([make_claim()])[0], Acked)
+        assert len(ports) == 1
+
+
 def test_a_server_that_reads_nothing_is_given_up_in_time(make_publisher: MakePublisher) -> None:
     with socket.create_server(("127.0.0.1", 0)) as listener:
         url = f"http://127.0.0.1:{listener.getsockname()[1]}/queue/orders"

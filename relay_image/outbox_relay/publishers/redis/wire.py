@@ -6,6 +6,7 @@ from the socket, so a server that trickles bytes holds a call for as long as it 
 wait has the deadline of the whole call.
 """
 
+import re
 import select
 import socket
 import ssl
@@ -25,6 +26,15 @@ DEFAULT_PORT: Final = 6379
 CLIENT_NAME: Final = "outbox-relay"
 SEND_BYTES: Final = 1 << 20
 RECEIVE_BYTES: Final = 1 << 16
+LARGEST_ANSWER: Final = 1 << 20
+"""In bytes: many times what Redis says to anything that we ask."""
+MOST_ELEMENTS: Final = 100_000
+"""Of an answer's lists together; the longest that Redis sends us has one for each entry of a
+transaction."""
+LIST: Final = re.compile(rb"[*%~>|]([0-9]{1,19})\r")
+"""The beginning of a list, or of what RESP3 has besides."""
+LONGEST_LIST: Final = 20
+"""Bytes of such a beginning that may come before the rest of it does."""
 CONNECT_SECONDS: Final = 5.0
 """For one address: a name may have several, of which the first is away."""
 
@@ -92,6 +102,8 @@ class Wire:
         self._reader = Reader(
             protocolError=ProtocolError, replyError=ReplyError, notEnoughData=PENDING
         )
+        self._seen = b""
+        """The end of what was received, because a list's length may come in two parts."""
         self._socket = self._connect(login.context, until)
         try:
             self._introduce(login.words, until)
@@ -119,12 +131,21 @@ class Wire:
     def read(self, until: float) -> object:
         """The next answer; an error of the server's is returned, as it is one of many answers."""
         reader = self._reader
+        size = elements = 0
         try:
             while (reply := reader.gets()) is PENDING:
                 self._limit(until)
                 data = self._socket.recv(RECEIVE_BYTES)
                 if not data:
                     raise Broken("CONNECTION_LOST", f"Redis at {self.address} hung up")
+                # hiredis keeps all of an answer until it ends, and makes room for a list as soon as
+                # it knows its length: without bounds, whoever answers decides what memory we take.
+                seen = self._seen + data
+                self._seen = seen[-LONGEST_LIST:]
+                size += len(data)
+                elements += sum(map(int, LIST.findall(seen)))
+                if size > LARGEST_ANSWER or elements > MOST_ELEMENTS:
+                    raise Broken("NOT_REDIS", f"what answers at {self.address} does not end")
                 reader.feed(data)
         except Broken:
             raise

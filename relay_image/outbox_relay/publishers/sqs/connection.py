@@ -27,6 +27,7 @@ from outbox_relay.publishers.sqs.credentials import Signer
 from outbox_relay.publishers.sqs.errors import ASKS_FOR_PATIENCE, CallFailed, plain
 
 LARGEST_ANSWER = 1 << 20
+PIECE = 1 << 16
 IDLE_SECONDS = 15.0
 """A connection that was not used for longer may have been closed on the way, unnoticed."""
 
@@ -63,7 +64,7 @@ class Wire:
             raise TimeoutError("timed out")
         connection.request("POST", path, body, headers)
         response = connection.getresponse()
-        found = response.read(LARGEST_ANSWER)
+        found = _body(response)
         if not response.isclosed():
             connection.close()  # there is more, and nobody wants it
         self.used = time.monotonic()
@@ -224,6 +225,17 @@ def _tls_context(settings: SqsSettings) -> ssl.SSLContext:
         return ssl.create_default_context(cafile=settings.ca_file)
     except OSError as error:  # also of what is no certificate
         raise SettingsError(f"sqs.caFile: cannot use {settings.ca_file}: {error}") from None
+
+
+def _body(response: http.client.HTTPResponse) -> bytes:
+    """LARGEST_ANSWER of it at most, or a little more."""
+    if not response.chunked:
+        return response.read(LARGEST_ANSWER)
+    # Piece by piece: with a chunk that says that its size is negative, `read` reads without end.
+    found = bytearray()
+    while len(found) < LARGEST_ANSWER and (piece := response.read1(PIECE)):
+        found += piece
+    return bytes(found)
 
 
 def _answer(status: int, headers: http.client.HTTPMessage, body: bytes) -> Answer:
