@@ -64,9 +64,10 @@ class Address(NamedTuple):
 
     @classmethod
     def of(cls, settings: RedisSettings) -> "Address":
-        parts = urlsplit(settings.url)
         try:
+            parts = urlsplit(settings.url)
             port = DEFAULT_PORT if parts.port is None else parts.port
+            (parts.hostname or "").encode("idna")  # as it is when somebody connects
         except ValueError as error:
             raise SettingsError(f"redis.url {settings.url}: {error}") from None
         return cls(parts.hostname or "", port, int(parts.path.strip("/") or 0))
