@@ -176,13 +176,13 @@ class Connections:
         return error
 
     def _run(self, call: Call) -> Answer:
-        if self._stopped or time.monotonic() >= call.until:
+        if self._is_late(call):
             raise _TooLate  # those before it took all the time
         headers = self._signer.headers(self._url, call.target, call.body)
         wire = call.wire = self._take()
         # To find the keys takes as long as those who have them like. Asked again only now, when
         # there is a wire: whoever stops waiting later than this finds it, and cuts it.
-        if self._stopped or time.monotonic() >= call.until:
+        if self._is_late(call):
             wire.close()
             raise _TooLate
         try:
@@ -192,6 +192,9 @@ class Connections:
             raise
         self._give_back(call, wire)
         return _answer(status, received, body)
+
+    def _is_late(self, call: Call) -> bool:
+        return self._stopped or time.monotonic() >= call.until
 
     def _take(self) -> Wire:
         while True:
