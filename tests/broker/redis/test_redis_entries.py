@@ -93,5 +93,9 @@ def test_a_password_in_the_url_is_refused_without_being_shown() -> None:
     with pytest.raises(ValueError, match="must not contain a user name or a password") as caught:
         RedisSettings(url="redis://:hunter2@h")
     assert "fields of their own" in str(caught.value)
-    with pytest.raises(SettingsError, match="ort"):
-        validate(RedisSettings(url="redis://h:99999"))
+
+
+@pytest.mark.parametrize("host", ["h:99999", "[:]", "a..b", "a" * 70])
+def test_a_url_that_nobody_could_connect_to_is_refused_early(host: str) -> None:
+    with pytest.raises(SettingsError, match=r"redis\.url"):
+        validate(RedisSettings(url=f"redis://{host}"))

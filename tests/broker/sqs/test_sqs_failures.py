@@ -6,6 +6,7 @@ import threading
 import time
 from collections.abc import Sequence
 from datetime import timedelta
+from typing import Any
 
 import pytest
 
@@ -17,7 +18,8 @@ from dev.services import ElasticMq, wait_until
 from dev.services.process import free_port
 from outbox_core.errors import BrokerRefused, PublisherError
 from outbox_core.model.attempt import Acked, ErrorClass, Outcome, Refused, Unsent
-from outbox_relay.publishers.sqs import messages
+from outbox_relay.publishers.sqs import connection, messages
+from outbox_relay.publishers.sqs.errors import CallFailed
 
 pytestmark = pytest.mark.sqs
 
@@ -157,6 +159,44 @@ def test_an_answer_that_never_ends_is_given_up_in_time(
         outcomes = make_publisher(server.queue_url(), timeout=1).publish([make_claim()] * 3)
         assert time.monotonic() - begin < 2
         assert kinds(outcomes) == {ErrorClass.OUTAGE}
+
+
+@pytest.mark.parametrize(
+    "head",
+    ["Content-Length: 4000000000\r\n\r\n", "Transfer-Encoding: chunked\r\n\r\n-1\r\n"],
+)
+def test_of_an_answer_without_end_only_the_beginning_is_read(
+    head: str, make_publisher: MakePublisher
+) -> None:
+    poured = 0
+
+    def pour(asked: Asked, sock: socket.socket) -> None:
+        nonlocal poured
+        sock.sendall(f"HTTP/1.1 200 OK\r\n{head}".encode())
+        while poured < 50:  # until it is cut; in MB
+            sock.sendall(b"x" * 1_000_000)
+            poured += 1
+
+    with answering(pour) as server:
+        (outcome,) = make_publisher(server.queue_url(), timeout=10).publish([make_claim()])
+        assert kinds([outcome]) == {ErrorClass.OUTAGE}
+    assert poured < 50
+
+
+def test_chunks_are_read_and_the_connection_is_kept(make_publisher: MakePublisher) -> None:
+    ports = set[int]()
+
+    def in_chunks(asked: Asked, sock: socket.socket) -> bytes:
+        ports.add(sock.getpeername()[1])
+        body = done(asked, sock).partition(b"\r\n\r\n")[2]
+        parts = b"".join(b"1\r\n%c\r\n" % byte for byte in body)
+        return b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n" + parts + b"0\r\n\r\n"
+
+    with answering(in_chunks) as server:
+        publisher = make_publisher(server.queue_url())
+        for _ in range(3):
+            assert isinstance(publisher.publish([make_claim()])[0], Acked)
+        assert len(ports) == 1
 
 
 def test_a_server_that_reads_nothing_is_given_up_in_time(make_publisher: MakePublisher) -> None:
@@ -311,7 +351,11 @@ def test_a_request_that_is_refused_as_a_whole_is_asked_about_one_by_one(
         answer(404, b"<html>not here"),
         answer(301, b"", Location="http://127.0.0.1:1/"),
         answer(403, b"<html>a firewall"),
+        answer(200, b"[" * 200_000),
+        answer(500, b"[" * 200_000),
         b"not HTTP at all\r\n\r\n",
+        b"HTTP/1.1 99999 OK\r\n\r\n",
+        b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n",
     ],
 )
 def test_what_is_no_answer_of_sqs_is_the_service_and_acknowledges_nothing(
@@ -322,6 +366,20 @@ def test_what_is_no_answer_of_sqs_is_the_service_and_acknowledges_nothing(
         assert kinds(outcomes) == {ErrorClass.OUTAGE}
 
 
+def test_an_answer_that_nobody_thought_of_is_the_services_fault_too(
+    make_publisher: MakePublisher, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*answer: Any) -> Any:
+        raise LookupError("a surprise")
+
+    monkeypatch.setattr(connection, "_answer", fail)
+    with answering(done) as server:
+        (outcome,) = make_publisher(server.queue_url()).publish([make_claim()])
+        assert kinds([outcome]) == {ErrorClass.OUTAGE}
+        assert isinstance(outcome, Refused)
+        assert "a surprise" in outcome.error.text
+
+
 def test_what_the_answer_does_not_mention_is_not_acknowledged(
     make_publisher: MakePublisher,
 ) -> None:
@@ -330,6 +388,54 @@ def test_what_the_answer_does_not_mention_is_not_acknowledged(
         first, second = make_publisher(server.queue_url()).publish([make_claim()] * 2)
         assert isinstance(first, Acked)
         assert code(second) == "NO_REPORT"
+
+
+def test_what_is_reported_both_as_done_and_as_failed_is_not_acknowledged(
+    make_publisher: MakePublisher,
+) -> None:
+    good = [{"Id": n, "MessageId": "m"} for n in ("0", "1")]
+    failed = [{"Id": "0", "Code": "InternalError", "SenderFault": False, "Message": "no"}]
+    said = answer(200, {"Successful": good, "Failed": failed})
+    with answering(lambda asked, sock: said) as server:
+        first, second = make_publisher(server.queue_url()).publish([make_claim()] * 2)
+        assert code(first) == "InternalError"
+        assert isinstance(second, Acked)
+
+
+def test_a_call_that_gives_up_does_not_cut_the_connection_that_another_has_by_now(
+    make_publisher: MakePublisher, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    reading, gave_up = threading.Event(), threading.Event()
+    understand = connection._answer
+
+    def slowly(*answer: Any) -> Any:
+        """Of the first call, whose connection is free already."""
+        if not reading.is_set():
+            reading.set()
+            gave_up.wait(10)
+        return understand(*answer)
+
+    def say(asked: Asked, sock: socket.socket) -> bytes:
+        if asked.json["QueueUrl"] == "second":
+            gave_up.wait(10)
+        return answer(200, {"Attributes": {}})
+
+    monkeypatch.setattr(connection, "_answer", slowly)
+    with answering(say) as server:
+        connections = make_publisher(server.queue_url())._connections
+
+        def give_up() -> None:
+            with pytest.raises(CallFailed, match="NO_ANSWER"):
+                connections.ask("GetQueueAttributes", {"QueueUrl": "first"}, now + 1)
+            gave_up.set()
+
+        now = time.monotonic()
+        first = threading.Thread(target=give_up)
+        first.start()
+        assert reading.wait(10)
+        found = connections.ask("GetQueueAttributes", {"QueueUrl": "second"}, now + 15)
+        first.join(10)
+        assert found == {"Attributes": {}}
 
 
 def test_close_lets_go_of_what_is_in_flight(make_publisher: MakePublisher) -> None:

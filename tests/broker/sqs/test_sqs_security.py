@@ -221,6 +221,31 @@ def test_an_identity_service_that_hangs_does_not_hold_the_call_up(
         gone.set()
 
 
+def test_nothing_is_sent_when_the_keys_are_found_after_the_call_has_ended(
+    make_publisher: MakePublisher, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ended = threading.Event()
+    given = {
+        "AccessKeyId": "ASIAPOD",
+        "SecretAccessKey": "of-the-pod",
+        "Token": "session",
+        "Expiration": expiry(),
+    }
+
+    def give_late(asked: Asked, sock: socket.socket) -> bytes:
+        ended.wait(20)
+        return answer(200, given)
+
+    with answering(give_late) as agent, answering(done) as server:
+        monkeypatch.setenv("AWS_CONTAINER_CREDENTIALS_FULL_URI", f"{agent.url}/v1/credentials")
+        publisher = make_publisher(server.queue_url(), timeout=1, **BY_ITSELF)
+        assert isinstance(publisher.publish([make_claim()])[0], Refused)
+        ended.set()
+        publisher._connections._pool.shutdown()  # and waits for the one that has the keys now
+        assert len(agent.asked) == 1
+        assert server.asked == []
+
+
 @pytest.fixture(scope="module")
 def certificates(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("certificates") / "tls"

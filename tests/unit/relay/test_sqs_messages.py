@@ -201,12 +201,20 @@ def test_an_event_with_no_legal_queue_is_refused(event_type: str) -> None:
         f"{HOST}/",
         "orders",
         "ftp://host/1/orders",
-        "https://name:password@host/1/orders",
+        "https://host:99999/1/orders",
+        "https://[::1/1/orders",
+        "http://a..b/1/orders",
     ],
 )
 def test_a_url_that_cannot_work_is_refused_at_once(url: str) -> None:
     with pytest.raises(SettingsError, match="queueUrl"):
         sqs.validate(SqsSettings(queue_url=url))
+
+
+@pytest.mark.parametrize("url", ["http://h:99999", "http://[::1", "http://a..b"])
+def test_an_endpoint_that_nobody_could_connect_to_is_refused_at_once(url: str) -> None:
+    with pytest.raises(SettingsError, match="endpoint"):
+        sqs.validate(SqsSettings(queue_url=f"{HOST}/orders", endpoint=url))
 
 
 @pytest.mark.parametrize(
@@ -244,3 +252,11 @@ def test_half_a_key_is_refused() -> None:
 def test_only_fifo_queues_hold_the_order() -> None:
     assert SqsSettings(queue_url=f"{HOST}/orders.fifo").holds_order
     assert not SqsSettings(queue_url=f"{HOST}/orders").holds_order
+
+
+@pytest.mark.parametrize("place", ["{secret}@h/1/q", "name:{secret}@h/1/q", "h/1/q?x@{secret}"])
+def test_a_password_in_the_queue_url_is_refused_and_not_repeated(place: str) -> None:
+    url = "https://" + place.format(secret="not-to-be-seen")
+    with pytest.raises(SettingsError, match="must not contain") as refused:
+        sqs.validate(SqsSettings(queue_url=url))
+    assert "not-to-be-seen" not in str(refused.value)

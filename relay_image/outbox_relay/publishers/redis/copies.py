@@ -6,7 +6,7 @@ from typing import Final
 from outbox_core.contract.publishers.redis import RedisWait
 from outbox_core.model.attempt import Error, ErrorClass, Refused
 from outbox_relay.publishers.redis.errors import ReplyError
-from outbox_relay.publishers.redis.wire import Wire, pack
+from outbox_relay.publishers.redis.wire import Broken, Wire, pack
 
 AT_ONCE: Final = 1
 """Milliseconds; 0 would be forever."""
@@ -31,12 +31,16 @@ class Copies:
         if isinstance(reply, ReplyError):
             return _short(f"Redis has it, and cannot wait for its copies: {reply.text}")
         local, replicas = self._needed
-        found: list[int] = reply if isinstance(reply, list) else [local, int(str(reply))]
-        if found[0] >= local and found[1] >= replicas:
+        match reply:
+            case [int(disks), int(copies)] if local:
+                this = f" and {disks} of {local} server have it on their disks"
+            case int(copies) if not local:
+                disks, this = local, " have it"
+            case _:
+                raise Broken.out_of_step()
+        if disks >= local and copies >= replicas:
             return None
-        where = "have it on their disks" if local else "have it"
-        this = "" if not local else f" and {found[0]} of {local} server"
-        return _short(f"Redis has it; {found[1]} of {replicas} replicas{this} {where} in time")
+        return _short(f"Redis has it; {copies} of {replicas} replicas{this} in time")
 
     def missing(self, wire: Wire, until: float) -> Refused | None:
         """
@@ -46,7 +50,8 @@ class Copies:
         local, replicas = self._needed
         if local:
             try:
-                wire.ask("WAITAOF", local, 0, AT_ONCE, until=until)
+                # Only whether it is an answer: nothing was written yet that may be missing.
+                self.judge(wire.ask("WAITAOF", local, 0, AT_ONCE, until=until))
             except ReplyError as error:
                 return Refused(Error.of(ErrorClass.OUTAGE, "NO_AOF", f"wait.aof: {error.text}"))
         if replicas:
@@ -54,8 +59,12 @@ class Copies:
                 # Not how many are connected: one that hangs is connected, too.
                 found = wire.ask("WAIT", replicas, self._milliseconds(until), until=until)
             except ReplyError as error:
-                found = error.text
-            if not isinstance(found, int) or found < replicas:
+                return Refused(
+                    Error.of(ErrorClass.OUTAGE, "NOREPLICAS", f"wait.replicas: {error.text}")
+                )
+            if not isinstance(found, int):
+                raise Broken.out_of_step()
+            if found < replicas:
                 text = f"wait.replicas: {found} of {replicas} answer"
                 return Refused(Error.of(ErrorClass.OUTAGE, "NOREPLICAS", text))
         return None

@@ -6,6 +6,7 @@ many entries has several, one after the other: the next is sent when the one bef
 have worked. Those of different streams go out together, in rounds.
 """
 
+import re
 from collections.abc import Callable, Sequence
 from typing import Final
 
@@ -15,7 +16,7 @@ from outbox_core.model.ordering import BEHIND, KeyOrder
 from outbox_relay.publishers.messages import refused
 from outbox_relay.publishers.redis.entries import Entries
 from outbox_relay.publishers.redis.errors import ReplyError, error_of
-from outbox_relay.publishers.redis.wire import pack
+from outbox_relay.publishers.redis.wire import Broken, pack
 
 LARGEST_BYTES: Final = 1 << 20
 MOST_ENTRIES: Final = 1000
@@ -23,6 +24,7 @@ MOST_ENTRIES: Final = 1000
 
 MULTI: Final = pack("MULTI")
 EXEC: Final = pack("EXEC")
+ENTRY_ID: Final = re.compile(rb"[0-9]+-[0-9]+")
 
 
 class Transaction:
@@ -45,22 +47,36 @@ class Transaction:
         return b"".join((*self._commands, EXEC))
 
     def outcomes(self, read: Callable[[], object]) -> list[Outcome]:
-        """One for each entry, from the answers to each of the commands."""
-        queued = [read() for _ in self._commands]
+        """
+        One for each entry, from the answers to each of the commands. Broken if they are not what
+        Redis answers to these: then they belong to others, and this one's are still to come.
+        """
+        begun = read()
+        queued = [read() for _ in self.places]
         done = read()
-        if isinstance(done, list) and len(done) == len(self.places):
-            return [self._outcome(reply) for reply in done]
-        # If one was not queued, EXEC says only that; the reason is in the first answer that failed.
-        why = next((reply for reply in (*queued, done) if isinstance(reply, ReplyError)), None)
-        if why is None:
-            why = ReplyError("ERR the transaction was not executed")
-        return [Refused(error_of(why))] * len(self.places)
+        if isinstance(done, ReplyError) and _fit(begun, queued):
+            # If one was not queued, EXEC says only that; the reason is in the first that failed.
+            answers = (begun, *queued, done)
+            why = next(reply for reply in answers if isinstance(reply, ReplyError))
+            return [Refused(error_of(why))] * len(self.places)
+        count = len(self.places)
+        if begun == b"OK" and queued == [b"QUEUED"] * count and isinstance(done, list):
+            found = [outcome for reply in done if (outcome := self._outcome(reply)) is not None]
+            if len(done) == len(found) == count:
+                return found
+        raise Broken.out_of_step()
 
-    def _outcome(self, reply: object) -> Outcome:
-        if isinstance(reply, bytes):
+    def _outcome(self, reply: object) -> Outcome | None:
+        if isinstance(reply, bytes) and ENTRY_ID.fullmatch(reply):
             return Acked(f"{self.stream}@{reply.decode()}")
-        why = reply if isinstance(reply, ReplyError) else ReplyError("ERR no entry was made")
-        return Refused(error_of(why))
+        return Refused(error_of(reply)) if isinstance(reply, ReplyError) else None
+
+
+def _fit(begun: object, queued: Sequence[object]) -> bool:
+    """Whether these may stand before an EXEC that failed."""
+    if isinstance(begun, ReplyError):
+        return True  # without a transaction, each of the others was carried out alone
+    return begun == b"OK" and all(q == b"QUEUED" or isinstance(q, ReplyError) for q in queued)
 
 
 def plan(

@@ -6,6 +6,7 @@ from the socket, so a server that trickles bytes holds a call for as long as it 
 wait has the deadline of the whole call.
 """
 
+import re
 import select
 import socket
 import ssl
@@ -25,6 +26,15 @@ DEFAULT_PORT: Final = 6379
 CLIENT_NAME: Final = "outbox-relay"
 SEND_BYTES: Final = 1 << 20
 RECEIVE_BYTES: Final = 1 << 16
+LARGEST_ANSWER: Final = 1 << 20
+"""In bytes: many times what Redis says to anything that we ask."""
+MOST_ELEMENTS: Final = 100_000
+"""Of an answer's lists together; the longest that Redis sends us has one for each entry of a
+transaction."""
+LIST: Final = re.compile(rb"[*%~>|]([0-9]{1,19})\r")
+"""The beginning of a list, or of what RESP3 has besides."""
+LONGEST_LIST: Final = 20
+"""Bytes of such a beginning that may come before the rest of it does."""
 CONNECT_SECONDS: Final = 5.0
 """For one address: a name may have several, of which the first is away."""
 
@@ -42,6 +52,10 @@ class Broken(Exception):
         self.refused = refused
         """It answers, and a certificate is not the right one."""
 
+    @classmethod
+    def out_of_step(cls) -> "Broken":
+        return cls("OUT_OF_STEP", "Redis answered something that it was not asked")
+
 
 class Address(NamedTuple):
     host: str
@@ -50,9 +64,10 @@ class Address(NamedTuple):
 
     @classmethod
     def of(cls, settings: RedisSettings) -> "Address":
-        parts = urlsplit(settings.url)
         try:
+            parts = urlsplit(settings.url)
             port = DEFAULT_PORT if parts.port is None else parts.port
+            (parts.hostname or "").encode("idna")  # as it is when somebody connects
         except ValueError as error:
             raise SettingsError(f"redis.url {settings.url}: {error}") from None
         return cls(parts.hostname or "", port, int(parts.path.strip("/") or 0))
@@ -88,6 +103,8 @@ class Wire:
         self._reader = Reader(
             protocolError=ProtocolError, replyError=ReplyError, notEnoughData=PENDING
         )
+        self._seen = b""
+        """The end of what was received, because a list's length may come in two parts."""
         self._socket = self._connect(login.context, until)
         try:
             self._introduce(login.words, until)
@@ -115,22 +132,36 @@ class Wire:
     def read(self, until: float) -> object:
         """The next answer; an error of the server's is returned, as it is one of many answers."""
         reader = self._reader
+        size = elements = 0
         try:
             while (reply := reader.gets()) is PENDING:
                 self._limit(until)
                 data = self._socket.recv(RECEIVE_BYTES)
                 if not data:
                     raise Broken("CONNECTION_LOST", f"Redis at {self.address} hung up")
+                # hiredis keeps all of an answer until it ends, and makes room for a list as soon as
+                # it knows its length: without bounds, whoever answers decides what memory we take.
+                seen = self._seen + data
+                self._seen = seen[-LONGEST_LIST:]
+                size += len(data)
+                elements += sum(map(int, LIST.findall(seen)))
+                if size > LARGEST_ANSWER or elements > MOST_ELEMENTS:
+                    raise Broken("NOT_REDIS", f"what answers at {self.address} does not end")
                 reader.feed(data)
+        except Broken:
+            raise
         except OSError as error:
             raise self._broken(error) from None
-        except ProtocolError as error:
+        except Exception as error:  # whatever hiredis makes of bytes that are no answer
             text = f"what answers at {self.address} does not speak Redis's protocol: {error}"
             raise Broken("NOT_REDIS", text) from None
         return reply
 
     def is_alive(self) -> bool:
-        """Between calls nothing is to be read: if there is, it is the end, or a farewell."""
+        """Between calls nothing is to be read: if there is, it is the end, a farewell, or an answer
+        too many, behind which all others would be taken for those to the command after theirs."""
+        if self._reader.has_data():
+            return False
         poll = select.poll()
         poll.register(self._socket, select.POLLIN)
         return not poll.poll(0)

@@ -2,6 +2,7 @@
 
 from outbox_core.contract.publishers.sqs import SqsSettings
 from outbox_relay.publishers.protocol import Publisher
+from outbox_relay.publishers.sqs.endpoint import endpoint_of
 from outbox_relay.publishers.sqs.messages import queue_template
 from outbox_relay.publishers.sqs.publisher import SqsPublisher
 
@@ -12,3 +13,4 @@ def make(settings: SqsSettings, in_order: bool) -> Publisher:
 
 def validate(settings: SqsSettings) -> None:
     queue_template(settings)
+    endpoint_of(settings)

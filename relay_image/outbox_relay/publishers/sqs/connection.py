@@ -27,6 +27,7 @@ from outbox_relay.publishers.sqs.credentials import Signer
 from outbox_relay.publishers.sqs.errors import ASKS_FOR_PATIENCE, CallFailed, plain
 
 LARGEST_ANSWER = 1 << 20
+PIECE = 1 << 16
 IDLE_SECONDS = 15.0
 """A connection that was not used for longer may have been closed on the way, unnoticed."""
 
@@ -44,7 +45,7 @@ class Wire:
     @property
     def is_fresh(self) -> bool:
         sock = self._connection.sock
-        if sock is None or time.monotonic() - self.used > IDLE_SECONDS:
+        if sock is None or self._cut or time.monotonic() - self.used > IDLE_SECONDS:
             return False
         look = select.poll()
         look.register(sock, select.POLLIN)
@@ -59,11 +60,11 @@ class Wire:
             connection.connect()
         else:
             connection.sock.settimeout(connection.timeout)
-        if self._cut:
+        if self._cut or time.monotonic() >= until:
             raise TimeoutError("timed out")
         connection.request("POST", path, body, headers)
         response = connection.getresponse()
-        found = response.read(LARGEST_ANSWER)
+        found = _body(response)
         if not response.isclosed():
             connection.close()  # there is more, and nobody wants it
         self.used = time.monotonic()
@@ -151,8 +152,7 @@ class Connections:
         self._stopped = True  # the threads find it out: nobody hears of a future that is cancelled
         self._pool.shutdown(wait=False)
         for call in calls:
-            if call.wire is not None and not call.future.done():
-                call.wire.cut()
+            self._cut(call)
         with self._lock:
             idle, self._idle = self._idle, []
         for wire in idle:
@@ -162,8 +162,7 @@ class Connections:
         if call.future.cancel():
             return None
         if not call.future.done():
-            if call.wire is not None:
-                call.wire.cut()
+            self._cut(call)
             return CallFailed("NO_ANSWER", "no answer in time")
         error = call.future.exception()
         if error is None:
@@ -171,26 +170,31 @@ class Connections:
         if isinstance(error, _TooLate):
             return None
         if not isinstance(error, CallFailed):
-            raise error
+            return _trouble(error, self._url)
         if error.lets_nobody_in:
             self._signer.forget()
         return error
 
     def _run(self, call: Call) -> Answer:
-        if self._stopped or time.monotonic() >= call.until:
+        if self._is_late(call):
             raise _TooLate  # those before it took all the time
         headers = self._signer.headers(self._url, call.target, call.body)
         wire = call.wire = self._take()
+        # To find the keys takes as long as those who have them like. Asked again only now, when
+        # there is a wire: whoever stops waiting later than this finds it, and cuts it.
+        if self._is_late(call):
+            wire.close()
+            raise _TooLate
         try:
             status, received, body = wire.post("/", headers, call.body, call.until)
-        except (OSError, http.client.HTTPException) as error:
-            wire.close()
-            raise _trouble(error, self._url) from None
         except BaseException:
             wire.close()
             raise
-        self._give_back(wire)
+        self._give_back(call, wire)
         return _answer(status, received, body)
+
+    def _is_late(self, call: Call) -> bool:
+        return self._stopped or time.monotonic() >= call.until
 
     def _take(self) -> Wire:
         while True:
@@ -205,8 +209,14 @@ class Connections:
             return Wire(http.client.HTTPConnection(self._host, self._port))
         return Wire(http.client.HTTPSConnection(self._host, self._port, context=self._tls))
 
-    def _give_back(self, wire: Wire) -> None:
+    def _cut(self, call: Call) -> None:
+        with self._lock:  # it may be given back just now, and be another call's at once
+            if call.wire is not None:
+                call.wire.cut()
+
+    def _give_back(self, call: Call, wire: Wire) -> None:
         with self._lock:
+            call.wire = None
             if not self._closed:
                 self._idle.append(wire)
                 return
@@ -220,10 +230,21 @@ def _tls_context(settings: SqsSettings) -> ssl.SSLContext:
         raise SettingsError(f"sqs.caFile: cannot use {settings.ca_file}: {error}") from None
 
 
+def _body(response: http.client.HTTPResponse) -> bytes:
+    """LARGEST_ANSWER of it at most, or a little more."""
+    if not response.chunked:
+        return response.read(LARGEST_ANSWER)
+    # Piece by piece: with a chunk that says that its size is negative, `read` reads without end.
+    found = bytearray()
+    while len(found) < LARGEST_ANSWER and (piece := response.read1(PIECE)):
+        found += piece
+    return bytes(found)
+
+
 def _answer(status: int, headers: http.client.HTTPMessage, body: bytes) -> Answer:
     try:
         found = json.loads(body)
-    except ValueError:
+    except (ValueError, RecursionError):
         found = None
     if status == 200 and isinstance(found, dict):
         return found
@@ -241,7 +262,8 @@ def _seconds(retry_after: str | None) -> float:
     return float(retry_after) if retry_after and retry_after.isdecimal() else 0.0
 
 
-def _trouble(error: Exception, url: str) -> CallFailed:
+def _trouble(error: BaseException, url: str) -> CallFailed:
+    """Whatever it was, no event is to blame, and it may have been sent."""
     text = f"{url}: {error}" if str(error) else f"{url}: {type(error).__name__}"
     if isinstance(error, ssl.SSLError):
         return CallFailed("TLS_FAILED", text)

@@ -3,7 +3,7 @@
 import os
 import re
 from typing import Final
-from urllib.parse import urlsplit
+from urllib.parse import SplitResult, urlsplit
 
 from outbox_core.contract.publishers.sqs import SqsSettings
 from outbox_core.errors import SettingsError
@@ -15,18 +15,29 @@ REGION_IN_HOST: Final = re.compile(
 
 
 def endpoint_of(settings: SqsSettings) -> str:
+    parts = _parsed("queueUrl", settings.queue_url)
     if settings.endpoint is not None:
+        _parsed("endpoint", settings.endpoint)
         return settings.endpoint
-    parts = urlsplit(settings.queue_url)
     return f"{parts.scheme}://{parts.netloc}"
 
 
 def region_of(settings: SqsSettings) -> str:
     if settings.region is not None:
         return settings.region
-    if found := REGION_IN_HOST.search(urlsplit(settings.queue_url).hostname or ""):
+    if found := REGION_IN_HOST.search(_parsed("queueUrl", settings.queue_url).hostname or ""):
         return found[1] or found[2]
     region = os.environ.get("AWS_REGION") or os.environ.get("AWS_DEFAULT_REGION")
     if not region:
         raise SettingsError("sqs.region: neither queueUrl nor AWS_REGION says it; set it")
     return region
+
+
+def _parsed(setting: str, url: str) -> SplitResult:
+    try:
+        parts = urlsplit(url)
+        _ = parts.port  # read is checked
+        (parts.hostname or "").encode("idna")  # as it is when somebody connects
+    except ValueError as error:
+        raise SettingsError(f"sqs.{setting} {url}: {error}") from None
+    return parts

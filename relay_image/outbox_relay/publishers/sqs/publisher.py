@@ -134,9 +134,6 @@ def _read(part: Part, answer: dict[str, Any], outcomes: list[Outcome]) -> None:
     for index in place.values():
         outcomes[index] = NO_REPORT
     queue = part[0][1].queue.rpartition("/")[2]
-    for found in _listed(answer, "Failed"):
-        if (failed := place.get(str(found.get("Id")))) is not None:
-            outcomes[failed] = refused_entry(found)
     for found in _listed(answer, "Successful"):
         done, message = place.get(str(found.get("Id"))), found.get("MessageId")
         if done is not None and message:
@@ -144,6 +141,10 @@ def _read(part: Part, answer: dict[str, Any], outcomes: list[Outcome]) -> None:
             outcomes[done] = Acked(
                 f"{queue}/{message}@{number}" if number else f"{queue}/{message}"
             )
+    # Last: what is in both lists is not acknowledged.
+    for found in _listed(answer, "Failed"):
+        if (failed := place.get(str(found.get("Id")))) is not None:
+            outcomes[failed] = refused_entry(found)
 
 
 def _listed(answer: dict[str, Any], name: str) -> list[dict[str, Any]]:
