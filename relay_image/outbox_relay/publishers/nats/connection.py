@@ -26,8 +26,8 @@ from outbox_relay.publishers.nats.login import login, tls_context
 PORTION_BYTES = 1 << 18
 LONGEST_WAIT_SECONDS = 0.25
 """Between two checks whether we are to stop."""
-MOST_LOOKS = 10
-"""At what came while a connection was idle, which is a line now and then: with more it is ill."""
+MOST_BYTES_WHILE_IDLE = 1 << 17
+"""A line now and then is usual. To read more would take time that the call does not have."""
 MOST_BYTES = 64 << 20
 """Of all answers to one exchange: a stream's settings have some kB, a thousand are asked for."""
 PUBLISH_DENIED = 'Permissions Violation for Publish to "'
@@ -135,14 +135,14 @@ class Connection:
 
     def is_open(self) -> bool:
         """As far as this side knows; takes no time."""
-        try:
-            for _ in range(MOST_LOOKS):
-                if self.broken or not self._receive():
-                    return not self.broken
-        except (OSError, Lost):
-            pass
-        self.broken = True
-        return False
+        self._room = MOST_BYTES_WHILE_IDLE
+        if not self.broken:
+            try:
+                while self._receive():
+                    pass
+            except (OSError, Lost):
+                self.broken = True
+        return not self.broken
 
     def is_alive(self, until: float) -> bool:
         """Ask it; also answers what it asked while nobody used the connection."""
@@ -240,7 +240,7 @@ class Connection:
         self._buffer += data
         self._room -= len(data)
         if self._room < 0:
-            raise Lost(f"it sent more than {MOST_BYTES} bytes")
+            raise Lost("it sent more than any server does")
         try:
             self._parse()
         except Lost:
