@@ -6,7 +6,7 @@ bin := .venv/bin
 help: ## Show this
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
-dev: ## Set up PostgreSQL, PgBouncer, Kafka and the Python environment, whatever is missing
+dev: ## Set up PostgreSQL, the brokers and the Python environment, whatever is missing
 	@dev/setup
 
 try: ## The quickest try, without Kubernetes: PostgreSQL, Kafka, one relay, an event seen arriving
