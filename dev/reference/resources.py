@@ -1,16 +1,12 @@
-"""Writes docs/resources.md from the models of the two custom resources."""
+"""Writes docs/resources.md from the models of the custom resources."""
 
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 from dev.reference.model_tables import cell, sections
-from outbox_operator.definitions.crd import RELAY_COLUMNS, REPLAY_COLUMNS, root_schema
+from outbox_operator.definitions.crd import DEFINITIONS, Definition, root_schema
 from outbox_operator.definitions.schema import one_line
-from outbox_operator.relay.spec.resource import OutboxRelay
-from outbox_operator.replay.spec.resource import OutboxReplay
-from outbox_operator.shared.kinds import RELAY, REPLAY
-from outbox_operator.shared.objects import Resource
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "resources.md"
 
@@ -42,18 +38,16 @@ examples, from the smallest to one for production, are in [examples](../examples
   with the same namespace and name, set `relayName` unless they are meant to be one relay.
 """
 
-KINDS = ((OutboxRelay, RELAY.short, RELAY_COLUMNS), (OutboxReplay, REPLAY.short, REPLAY_COLUMNS))
-
 
 def page() -> str:
-    return PREAMBLE + "".join("".join(chapter(*kind)) for kind in KINDS)
+    return PREAMBLE + "".join("".join(chapter(definition)) for definition in DEFINITIONS)
 
 
-def chapter(model: type[Resource], short: str, columns: list[dict[str, Any]]) -> Iterator[str]:
-    kind = model.__name__
-    yield f"\n# {kind}\n\n{one_line(model.__doc__)} Short name: `{short}`.\n"
+def chapter(definition: Definition) -> Iterator[str]:
+    kind, model = definition.kind.name, definition.model
+    yield f"\n# {kind}\n\n{one_line(model.__doc__)} Short name: `{definition.kind.short}`.\n"
     yield f"\n## Columns of {kind}\n\n| column | shows | with |\n|---|---|---|\n"
-    for column in columns:
+    for column in definition.columns:
         wide = "`-o wide`" if column.get("priority") else ""
         yield f"| {column['name']} | {cell(column['description'])} | {wide} |\n"
     yield f"\n## Rules of {kind}\n\n| at | refused with |\n|---|---|\n"

@@ -11,18 +11,18 @@ from outbox_core.contract.settings import Log
 from outbox_core.errors import SettingsError
 from outbox_core.observe import logs
 from outbox_operator.handlers import quiet, register
+from outbox_operator.kinds import all_kinds
 from outbox_operator.program import Operator
-from outbox_operator.settings import PREFIX, OperatorSettings, load
+from outbox_operator.settings import load, variables
 
 
 def usage() -> argparse.ArgumentParser:
     settings = "\n".join(
-        f"  {PREFIX}{name.upper()}\n      {' '.join((field.description or '').split())}"
-        for name, field in OperatorSettings.model_fields.items()
+        f"  {name}\n      {' '.join(text.split())}" for name, text in variables().items()
     )
     parser = argparse.ArgumentParser(
         "outbox-operator",
-        description="Manages OutboxRelays and OutboxReplays until it is stopped."
+        description=f"Manages resources of the kinds {all_kinds()} until it is stopped."
         "\nIn a pod it uses its service account, elsewhere KUBECONFIG.",
         epilog=f"environment:\n{settings}",
         formatter_class=argparse.RawDescriptionHelpFormatter,

@@ -5,10 +5,9 @@ from collections.abc import Mapping
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
-from outbox_operator.shared.conditions import RelayCondition, ReplayCondition
+from outbox_operator.kinds import CUSTOM_KINDS
 from outbox_operator.shared.objects import Key
 
-KINDS = {"OutboxRelay": RelayCondition, "OutboxReplay": ReplayCondition}
 STATES = ("True", "False", "Unknown")
 
 
@@ -43,12 +42,12 @@ class Metrics:
             registry=self.registry,
         )
         self._conditions: dict[Key, Mapping[str, str]] = {}
-        for kind, types in KINDS.items():  # from the start: an absent series cannot alert
+        for kind in CUSTOM_KINDS.values():  # from the start: an absent series cannot alert
             for outcome in ("done", "outdated", "failed"):
-                self._reconciles.labels(kind, outcome)
-            for condition in types:
+                self._reconciles.labels(kind.name, outcome)
+            for condition in kind.conditions:
                 for state in STATES:
-                    self._resources.labels(kind, condition.value, state)
+                    self._resources.labels(kind.name, condition.value, state)
 
     def reconciled(self, kind: str, outcome: str, seconds: float) -> None:
         self._reconciles.labels(kind, outcome).inc()
@@ -74,7 +73,7 @@ class Metrics:
             if of == kind
             for condition, status in conditions.items()
         )
-        for condition in KINDS[kind]:
+        for condition in CUSTOM_KINDS[kind].conditions:
             for state in STATES:
                 self._resources.labels(kind, condition.value, state).set(
                     counts[condition.value, state]

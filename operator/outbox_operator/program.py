@@ -13,8 +13,9 @@ from typing import Any
 from aiohttp import web
 
 from outbox_operator.dispatch import Dispatcher
+from outbox_operator.kinds import RELAY, REPLAY, all_kinds
 from outbox_operator.kube.api import Api, ApiError
-from outbox_operator.kube.kinds import CHILDREN, CUSTOM, PODS, RELAYS, REPLAYS
+from outbox_operator.kube.kinds import CHILDREN, CUSTOM, CUSTOM_API, PODS
 from outbox_operator.kube.reports import Reporters
 from outbox_operator.kube.secrets import Secrets
 from outbox_operator.kube.watch.informer import Informers, Owner
@@ -81,8 +82,8 @@ class Operator:
         writer = Writer(api, self._settings.identity)
         around = (api, informers, reporters, secrets)
         reconcilers: dict[str, KindReconciler[Any]] = {
-            RELAYS.name: RelayReconciler(self._settings, RelayGatherer(*around), writer),
-            REPLAYS.name: ReplayReconciler(
+            RELAY.name: RelayReconciler(self._settings, RelayGatherer(*around), writer),
+            REPLAY.name: ReplayReconciler(
                 self._settings, ReplayGatherer(*around, OutboxRelay.parse), writer
             ),
         }
@@ -134,8 +135,9 @@ class Operator:
         while not await self._are_served(api):
             if not warned:
                 log.warning(
-                    "the cluster does not have OutboxRelay and OutboxReplay yet: apply crds/, or "
-                    "install the chart with crds.enabled; waiting for them",
+                    "the cluster does not have %s yet: apply crds/, or install the chart with "
+                    "crds.enabled; waiting for them",
+                    all_kinds(),
                     extra={"event": "waiting"},
                 )
             warned = True
@@ -143,7 +145,7 @@ class Operator:
 
     async def _are_served(self, api: Api) -> bool:
         try:
-            known = await api.get(RELAYS.api)
+            known = await api.get(CUSTOM_API)
         except ApiError as error:
             if error.status == 404:
                 return False

@@ -6,20 +6,23 @@ Each kind derives its own from `KindReconciler`, in its folder. What is remember
 or repetition: after a restart the operator finds everything again in the cluster.
 """
 
+import contextlib
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import UTC, datetime
 from typing import Generic, TypeVar
 
-from outbox_operator.kube.kinds import Kind
+from outbox_operator.kinds import CustomKind
+from outbox_operator.kube.api import ApiError, Unreachable
 from outbox_operator.kube.writer import Writer
 from outbox_operator.settings import OperatorSettings
 from outbox_operator.shared.conditions import Condition
-from outbox_operator.shared.kinds import Managed
+from outbox_operator.shared.managed import Managed
 from outbox_operator.shared.notices import Notice
-from outbox_operator.shared.objects import Body, Key, Resource, Status
+from outbox_operator.shared.objects import Body, Key, Resource, Status, without_spec
 from outbox_operator.shared.restraining import Restrainer
+from outbox_operator.shared.rights import without_a_right
 from outbox_operator.shared.seen import Restraint, Surroundings
 from outbox_operator.shared.unknown_fields import UnknownFields
 
@@ -40,7 +43,7 @@ class Reconciled:
 class KindReconciler(ABC, Generic[Memory]):
     def __init__(
         self,
-        kind: Kind,
+        kind: CustomKind,
         settings: OperatorSettings,
         writer: Writer,
         new_memory: Callable[[], Memory],
@@ -77,7 +80,14 @@ class KindReconciler(ABC, Generic[Memory]):
         """Report what `deleted` found."""
 
     async def lacks_right(self, body: Body, why: str) -> None:
-        """The operator lacks a right that it needs to reconcile this resource."""
+        """The operator lacks a right that it needs to reconcile this resource: show it there."""
+        meta, status = body["metadata"], body.get("status") or {}
+        before = [Condition.model_validate(c) for c in status.get("conditions") or ()]
+        generation, now = meta.get("generation", 0), datetime.now(UTC)
+        conditions = without_a_right(self._kind, before, generation, why, now)
+        shown = {**status, "conditions": [c.written() for c in conditions]}
+        with contextlib.suppress(ApiError, Unreachable):  # it may be this right that is missing
+            await self._writer.report(without_spec(body), shown, status)
 
     # Used by the kinds -------------------------------------------------------------------------
 
@@ -100,4 +110,4 @@ class KindReconciler(ABC, Generic[Memory]):
     ) -> None:
         """`body` is the resource as it was seen, with its last status."""
         await self._writer.announce(resource, notices, now)
-        await self._writer.report(self._kind, resource, status.written(), body.get("status") or {})
+        await self._writer.report(resource, status.written(), body.get("status") or {})

@@ -6,7 +6,7 @@ it. The chart sets them; `__main__` reads them once and passes them on.
 import socket
 from collections.abc import Mapping
 from datetime import timedelta
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import Field, ValidationError, field_validator
 
@@ -14,12 +14,9 @@ from outbox_core import __version__
 from outbox_core.contract.settings import explain
 from outbox_core.contract.values import Duration, Settings
 from outbox_core.errors import SettingsError
+from outbox_operator.kinds import CUSTOM_KINDS
 
 PREFIX = "OUTBOX_OPERATOR_"
-
-
-Forbidden = Literal["image", "serviceAccountName", "env", "volumes", "podSettings"]
-ForbiddenOfReplays = Forbidden | Literal["sparkConf"]
 
 
 class OperatorSettings(Settings):
@@ -56,11 +53,9 @@ class OperatorSettings(Settings):
     default image. A pod takes about as long to start, so that only a few start at a time, instead
     of those of hundreds of relays on the same nodes and databases. Edits of a resource never
     wait."""
-    relay_forbid: tuple[Forbidden, ...] = ()
-    """Fields that OutboxRelays may not set, separated by commas: image, serviceAccountName, env,
-    volumes, or podSettings for all of spec.pod."""
-    replay_forbid: tuple[ForbiddenOfReplays, ...] = ()
-    """The same for OutboxReplays, and sparkConf."""
+    forbid: Mapping[str, tuple[str, ...]] = Field(default_factory=dict)
+    """By kind: fields that its resources may not set. Each kind has a variable of its own, such as
+    OUTBOX_OPERATOR_RELAY_FORBID."""
     workers: Annotated[int, Field(ge=1, le=100)] = 8
     """How many resources are reconciled at the same time."""
     port: Annotated[int, Field(ge=0, le=65535)] = 8080
@@ -70,25 +65,57 @@ class OperatorSettings(Settings):
     log_level: Literal["debug", "info", "warning", "error"] = "info"
     """info: one line for everything that matters. warning: only problems."""
 
-    @field_validator("namespaces", "relay_forbid", "replay_forbid", mode="before")
+    @field_validator("namespaces", mode="before")
     @classmethod
     def from_commas(cls, value: object) -> object:
-        if isinstance(value, str):
-            return tuple(part.strip() for part in value.split(",") if part.strip())
-        return value
+        return separated(value) if isinstance(value, str) else value
 
-    def forbidden_in(self, kind: str) -> tuple[ForbiddenOfReplays, ...]:
-        """The fields that resources of this kind may not set."""
-        return {"OutboxRelay": self.relay_forbid, "OutboxReplay": self.replay_forbid}[kind]
+    @field_validator("forbid")
+    @classmethod
+    def known(cls, forbid: Mapping[str, tuple[str, ...]]) -> Mapping[str, tuple[str, ...]]:
+        for name, fields in forbid.items():
+            kind = CUSTOM_KINDS[name]
+            if unknown := sorted({*fields} - {*kind.forbiddable}):
+                raise ValueError(
+                    f"{PREFIX}{kind.forbid_setting.upper()} has {', '.join(unknown)}; it may have "
+                    f"{', '.join(kind.forbiddable)}"
+                )
+        return forbid
+
+
+def variables() -> dict[str, str]:
+    """By name: what each environment variable means, for people."""
+    found: dict[str, str] = {}
+    for name, field in OperatorSettings.model_fields.items():
+        if name != "forbid":
+            found[PREFIX + name.upper()] = field.description or ""
+            continue
+        for kind in CUSTOM_KINDS.values():
+            found[PREFIX + kind.forbid_setting.upper()] = (
+                f"Fields that an {kind.name} may not set, separated by commas; podSettings stands "
+                f"for all of spec.pod. Any of: {', '.join(kind.forbiddable)}."
+            )
+    return found
+
+
+def separated(text: str) -> tuple[str, ...]:
+    """By commas."""
+    return tuple(part.strip() for part in text.split(",") if part.strip())
 
 
 def load(environ: Mapping[str, str]) -> OperatorSettings:
     """Unknown variables with our prefix are errors: otherwise a misspelt one would do nothing."""
-    given = {
+    given: dict[str, Any] = {
         name.removeprefix(PREFIX).lower(): value
         for name, value in environ.items()
         if name.startswith(PREFIX)
     }
+    forbid = {
+        kind.name: fields
+        for kind in CUSTOM_KINDS.values()
+        if (fields := separated(given.pop(kind.forbid_setting, "")))
+    }
+    given.setdefault("forbid", forbid)
     try:
         return OperatorSettings.model_validate(given)
     except ValidationError as error:

@@ -74,8 +74,10 @@ class Worklist(Generic[Item]):
                 self._busy.add(key)
                 self._moved = loop.time()
                 return key
+            # Not wait_for: in Python 3.11 it loses a cancellation that comes with the event.
             with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(self._new.wait(), wait)
+                async with asyncio.timeout(wait):
+                    await self._new.wait()
 
     async def _work(self) -> None:
         loop = asyncio.get_running_loop()

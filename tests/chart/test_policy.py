@@ -3,16 +3,18 @@ policy.*.forbid: the operator and the API server forbid the same. The second is 
 policy, in a namespace of its own.
 """
 
+import json
 from collections.abc import Iterator
 from typing import Any
 
 import pytest
 from kubernetes.client.exceptions import ApiException
 
-from fixtures.chart import environment, merged, names, nested, of_kind, only, render
+from fixtures.chart import CHART, environment, merged, names, nested, of_kind, only, render
 from fixtures.cluster import Kube, Namespace
 from fixtures.made_resources import relay_body, replay_body
-from outbox_operator.settings import load
+from outbox_operator.kinds import CUSTOM_KINDS
+from outbox_operator.settings import PREFIX, load
 from outbox_operator.shared.forbidden import FIELDS, forbidden_fields
 from outbox_operator.shared.objects import API_VERSION
 
@@ -31,8 +33,18 @@ def values(relays: list[str], replays: list[str]) -> dict[str, Any]:
 
 def test_the_operator_gets_the_same_lists() -> None:
     settings = load(environment(only(render(values(RELAYS, ["sparkConf"])), "Deployment")))
-    assert list(settings.relay_forbid) == RELAYS
-    assert settings.replay_forbid == ("sparkConf",)
+    assert settings.forbid == {"OutboxRelay": tuple(RELAYS), "OutboxReplay": ("sparkConf",)}
+
+
+def test_every_kind_has_a_list_of_what_it_may_forbid() -> None:
+    schema = json.loads((CHART / "values.schema.json").read_text())
+    lists = schema["properties"]["policy"]["properties"]
+    lists.pop("admission")
+    enums = {name: of["properties"]["forbid"]["items"]["enum"] for name, of in lists.items()}
+    assert enums == {kind.policy: [*kind.forbiddable] for kind in CUSTOM_KINDS.values()}
+    given = environment(only(render(), "Deployment"))
+    wanted = {PREFIX + kind.forbid_setting.upper() for kind in CUSTOM_KINDS.values()}
+    assert {name for name in given if name.endswith("_FORBID")} == wanted
 
 
 def test_there_is_no_policy_without_a_list_or_unless_it_is_asked_for() -> None:
@@ -92,20 +104,24 @@ def wait_refused(namespace: Namespace, body: dict[str, Any]) -> str:
     return namespace.wait(lambda: attempted(namespace, body), 30, "the policy is in effect")
 
 
-BAD_RELAYS: dict[str, tuple[str, dict[str, Any]]] = {
-    "image": ("spec.pod.image", {"image": "mine:1"}),
-    "serviceAccountName": ("spec.pod.serviceAccountName", {"serviceAccountName": "x"}),
-    "env": ("spec.pod.env", ENV),
-    "podSettings": ("spec.pod", {"nodeSelector": {"a": "b"}}),
-}
+BAD_RELAYS: list[tuple[str, str, dict[str, Any]]] = [
+    ("image", "spec.pod.image", {"image": "mine:1"}),
+    ("serviceAccountName", "spec.pod.serviceAccountName", {"serviceAccountName": "x"}),
+    (
+        "serviceAccountName",
+        "spec.pod.serviceAccountAnnotations",
+        {"serviceAccountAnnotations": {"a": "b"}},
+    ),
+    ("env", "spec.pod.env", ENV),
+    ("podSettings", "spec.pod", {"nodeSelector": {"a": "b"}}),
+]
 
 
-@pytest.mark.parametrize("name", BAD_RELAYS)
+@pytest.mark.parametrize(("name", "field", "pod"), BAD_RELAYS)
 def test_the_server_refuses_a_relay_that_sets_it_and_takes_others(
-    namespace: Namespace, forbidding: Any, name: str
+    namespace: Namespace, forbidding: Any, name: str, field: str, pod: dict[str, Any]
 ) -> None:
     forbidding([name], [])
-    field, pod = BAD_RELAYS[name]
     said = wait_refused(namespace, relay_body(pod=pod))
     assert f"{field} may not be set here" in said
     assert "policy.relays.forbid" in said

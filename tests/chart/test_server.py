@@ -12,7 +12,8 @@ from fixtures.chart import RELEASE, ROOT, Object, merged, nested, of_kind, only,
 from fixtures.cluster import MANAGER, Kube, Namespace
 from fixtures.made_resources import outbox_relay
 from fixtures.made_seen import deployment, seen
-from outbox_operator.kube.kinds import CHILDREN, REPLAYS
+from outbox_operator.kinds import REPLAY
+from outbox_operator.kube.kinds import CHILDREN
 from outbox_operator.relay.decide.children import decide_children
 from outbox_operator.relay.decide.leftovers import decide_leftovers
 from outbox_operator.replay.decide.children import ACCESS
@@ -200,7 +201,7 @@ def test_what_it_deletes_is_what_it_may_delete() -> None:
     leftovers = decide_leftovers(without, around, children, 1)
     unwanted = {kind for kind, _ in (*children.unwanted, *leftovers)}
     deleted = {CHILDREN[kind].plural for kind in (*unwanted, *ENGINES, *ACCESS)}
-    assert {kind for _, kind, verb in OPERATOR if verb == "delete"} == deleted | {REPLAYS.plural}
+    assert {kind for _, kind, verb in OPERATOR if verb == "delete"} == deleted | {REPLAY.plural}
 
 
 def test_the_role_lists_the_same_rights() -> None:

@@ -14,7 +14,6 @@ from fixtures.cluster import Kube, Namespace
 from fixtures.made_resources import relay_body
 from fixtures.operators import Resources, operating
 from outbox_operator.kube.api import Api, ApiError, configuration
-from outbox_operator.kube.kinds import RELAYS
 from outbox_operator.kube.writer import Writer
 from outbox_operator.relay.decide.children import decide_children
 from outbox_operator.relay.seen import RelaySeen
@@ -191,7 +190,7 @@ def test_a_resource_that_is_another_since_it_was_seen_is_not_held(resources: Res
 
     async def work(api: Api) -> None:
         with pytest.raises(ApiError) as refused:
-            await Writer(api).set_finalizers(RELAYS, relay, ["outbox.dev/retire"])
+            await Writer(api).set_finalizers(relay, ["outbox.dev/retire"])
         assert refused.value.status == 409
 
     run(resources.namespace.kube, work)

@@ -19,10 +19,11 @@ from dev.cluster.clusters import exports
 from fixtures.cluster import Kube, Namespace
 from fixtures.made_resources import relay_body
 from fixtures.operator_process import OperatorProcess, operating
-from outbox_operator.kube.kinds import CHILDREN, RELAYS, Kind
+from outbox_operator.kube.kinds import CHILDREN, CUSTOM, Kind
 from outbox_operator.kube.watch.informer import SELECTOR
 from outbox_operator.shared.names import OWNER
 
+RELAYS = CUSTOM["OutboxRelay"]
 MANY = 200
 HANDS = 8
 KILLS_WHILE_MADE = 7

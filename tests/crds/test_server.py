@@ -13,9 +13,10 @@ from fixtures.cluster import Kube, Namespace
 from fixtures.corpus import Case, cases, models_refusal
 from fixtures.gitops import kstatus
 from fixtures.made_resources import relay_body, replay_body
+from outbox_operator.kinds import RelayCondition
 from outbox_operator.relay.spec.resource import OutboxRelay, RelayStatus
 from outbox_operator.replay.spec.resource import OutboxReplay
-from outbox_operator.shared.conditions import Condition, RelayCondition
+from outbox_operator.shared.conditions import Condition
 from outbox_operator.shared.objects import API_VERSION
 from outbox_operator.shared.reasons import Reason
 

@@ -1,17 +1,20 @@
 """
-The two CustomResourceDefinitions: names, columns, subresources; their schemas come from the models.
+The CustomResourceDefinitions of all kinds: names, columns, subresources. Their schemas come from
+the models.
 
 Called by `dev.reference.definitions`, which writes crds/. Pure. The columns decide what `kubectl
 get` shows: first what an on-call person needs, and more with `-o wide`.
 """
 
+from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any
 
 from outbox_operator.definitions.rules import RULES
 from outbox_operator.definitions.schema import Schema, as_validations, field_schema, one_line
+from outbox_operator.kinds import RELAY, REPLAY, CustomKind
 from outbox_operator.relay.spec.resource import OutboxRelay
 from outbox_operator.replay.spec.resource import OutboxReplay
-from outbox_operator.shared.kinds import RELAY, REPLAY, CustomKind
 from outbox_operator.shared.objects import GROUP, UNSEEN, VERSION, Resource
 
 CATEGORY = "outbox"
@@ -72,24 +75,30 @@ SCALE = {
 }
 
 
-def relay_crd() -> Schema:
-    return crd(OutboxRelay, RELAY, RELAY_COLUMNS, {"status": {}, "scale": SCALE})
+@dataclass(frozen=True)
+class Definition:
+    kind: CustomKind
+    model: type[Resource]
+    columns: list[Schema]
+    subresources: Mapping[str, Any]
 
 
-def replay_crd() -> Schema:
-    return crd(OutboxReplay, REPLAY, REPLAY_COLUMNS, {"status": {}})
+DEFINITIONS = (
+    Definition(RELAY, OutboxRelay, RELAY_COLUMNS, {"status": {}, "scale": SCALE}),
+    Definition(REPLAY, OutboxReplay, REPLAY_COLUMNS, {"status": {}}),
+)
+"""crds/ and docs/resources.md have them in this order."""
 
 
-def crd(
-    model: type[Resource], names: CustomKind, columns: list[Schema], subresources: dict[str, Any]
-) -> Schema:
+def crd(definition: Definition) -> Schema:
+    names = definition.kind
     version = {
         "name": VERSION,
         "served": True,
         "storage": True,
-        "subresources": subresources,
-        "additionalPrinterColumns": columns,
-        "schema": {"openAPIV3Schema": root_schema(model)},
+        "subresources": dict(definition.subresources),
+        "additionalPrinterColumns": definition.columns,
+        "schema": {"openAPIV3Schema": root_schema(definition.model)},
     }
     return {
         "apiVersion": "apiextensions.k8s.io/v1",

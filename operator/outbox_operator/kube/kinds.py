@@ -2,7 +2,7 @@
 
 from typing import NamedTuple
 
-from outbox_operator.shared.kinds import CUSTOM_KINDS, RELAY, REPLAY
+from outbox_operator.kinds import CUSTOM_KINDS
 from outbox_operator.shared.objects import GROUP, VERSION
 
 
@@ -19,11 +19,9 @@ class Kind(NamedTuple):
         return f"{self.api}{where}/{self.plural}{rest}"
 
 
-CUSTOM = {
-    kind.name: Kind(kind.name, f"/apis/{GROUP}/{VERSION}", kind.plural)
-    for kind in CUSTOM_KINDS.values()
-}
-RELAYS, REPLAYS = CUSTOM[RELAY.name], CUSTOM[REPLAY.name]
+CUSTOM_API = f"/apis/{GROUP}/{VERSION}"
+CUSTOM = {kind.name: Kind(kind.name, CUSTOM_API, kind.plural) for kind in CUSTOM_KINDS.values()}
+"""Our own kinds."""
 SECRETS = Kind("Secret", "/api/v1", "secrets")
 EVENTS = Kind("Event", "/api/v1", "events")
 PODS = Kind("Pod", "/api/v1", "pods")

@@ -7,20 +7,20 @@ Used by the `gather` of each kind. Only reads.
 from collections.abc import Mapping
 
 from outbox_operator.kube.api import Api, ApiError, JsonObject
-from outbox_operator.kube.kinds import CHILDREN, Kind
+from outbox_operator.kube.kinds import CHILDREN, CUSTOM
 from outbox_operator.kube.watch.informer import Informers, Owner
 from outbox_operator.shared.marks import is_adoptable, is_owned
 from outbox_operator.shared.objects import Resource
 from outbox_operator.shared.seen import ChildKey
 
 
-async def confirm(api: Api, kind: Kind, resource: Resource) -> None:
+async def confirm(api: Api, resource: Resource) -> None:
     """Confirm that this resource still exists, not another one of its name, and that it was neither
     deleted nor changed since it was seen. The watch may lag, the garbage collector's work looks
     like drift, and a person who has just set `Retain` does not want a Job that retires the
     relay."""
     meta = resource.metadata
-    found = await api.get(kind.path(meta.namespace, meta.name))
+    found = await api.get(CUSTOM[resource.kind].path(meta.namespace, meta.name))
     if found["metadata"]["uid"] != meta.uid:
         raise ApiError(404, "NotFound", "it is gone", frozenset())
     if meta.deletion_timestamp is None and "deletionTimestamp" in found["metadata"]:

@@ -13,7 +13,7 @@ from datetime import UTC, datetime
 from typing import Any, TypeVar
 
 from outbox_operator.kube.api import Api, ApiError, JsonObject
-from outbox_operator.kube.kinds import CHILDREN, EVENTS, Kind
+from outbox_operator.kube.kinds import CHILDREN, CUSTOM, EVENTS
 from outbox_operator.kube.refusals import (
     WAITING_FOR_OLDER,
     as_seen,
@@ -150,11 +150,11 @@ class Writer:
         log.info("created %s %s", kind.name, name, extra={"event": "apply", **_names(resource)})
         return None
 
-    async def expire(self, kind: Kind, resource: Resource) -> None:
+    async def expire(self, resource: Resource) -> None:
         """Delete the resource itself."""
         meta = resource.metadata
-        await self._api.delete(kind.path(meta.namespace, meta.name), meta.uid)
-        log.info("removed %s %s", kind.name, meta.name, extra={"event": "expire"})
+        await self._api.delete(_path(resource), meta.uid)
+        log.info("removed %s %s", resource.kind, meta.name, extra={"event": "expire"})
 
     async def remove(
         self, resource: Resource, unwanted: Iterable[tuple[str, str]], seen: Surroundings
@@ -190,13 +190,11 @@ class Writer:
         version, status = self._reported.get(metadata["uid"], ("", {}))
         return {**body, "status": status} if is_older(metadata, version) else body
 
-    async def report(
-        self, kind: Kind, resource: Resource, status: JsonObject, before: JsonObject
-    ) -> bool:
+    async def report(self, resource: Resource, status: JsonObject, before: JsonObject) -> bool:
         """Returns whether there was anything to write."""
         if status == before:
             return False
-        path = kind.path(resource.metadata.namespace, resource.metadata.name, "status")
+        path = _path(resource, "status")
         # The uid, so that the status does not create a resource that was deleted meanwhile.
         body = {
             "apiVersion": API_VERSION,
@@ -208,17 +206,14 @@ class Writer:
         self._reported[resource.metadata.uid] = done["metadata"]["resourceVersion"], status
         return True
 
-    async def set_finalizers(
-        self, kind: Kind, resource: Resource, finalizers: list[str]
-    ) -> JsonObject:
+    async def set_finalizers(self, resource: Resource, finalizers: list[str]) -> JsonObject:
         """Returns the resource as it is then."""
-        path = kind.path(resource.metadata.namespace, resource.metadata.name)
         meta = {
             "finalizers": finalizers,
             # Refused if it has changed: otherwise a finalizer of somebody else could be lost.
             "resourceVersion": resource.metadata.resource_version,
         }
-        return await self._api.merge(path, {"metadata": meta})
+        return await self._api.merge(_path(resource), {"metadata": meta})
 
     async def announce(self, resource: Resource, notices: Iterable[Notice], now: datetime) -> None:
         """As Events."""
@@ -253,6 +248,11 @@ class Writer:
             await self._api.create(EVENTS.path(meta.namespace), body)
         except ApiError as error:  # nothing else depends on an Event
             log.warning("cannot write an Event: %s", error, extra=_names(resource))
+
+
+def _path(resource: Resource, part: str | None = None) -> str:
+    meta = resource.metadata
+    return CUSTOM[resource.kind].path(meta.namespace, meta.name, part)
 
 
 def _names(resource: Resource) -> dict[str, str]:

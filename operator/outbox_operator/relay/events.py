@@ -10,9 +10,11 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Self
 
+from outbox_operator.kinds import RelayCondition
 from outbox_operator.relay.decide.autoscaling import Scale
+from outbox_operator.relay.decide.backlog import dead_events
 from outbox_operator.relay.spec.resource import RelayStatus
-from outbox_operator.shared.conditions import Condition, RelayCondition
+from outbox_operator.shared.conditions import Condition
 from outbox_operator.shared.notices import Notice, is_quiet
 from outbox_operator.shared.reasons import EventReason, Reason
 
@@ -27,6 +29,7 @@ class Announced:
     """The reason that was announced, and whose end was not announced yet."""
     dead: int = 0
     paused: bool = False
+    egress_open: bool = False
 
     @classmethod
     def of(cls, status: RelayStatus) -> Self:
@@ -36,6 +39,7 @@ class Announced:
             trouble=trouble.reason if trouble else None,
             dead=status.backlog.dead if status.backlog else 0,
             paused=_holds(status, RelayCondition.PAUSED) is not None,
+            egress_open=_open_egress(status) is not None,
         )
 
 
@@ -54,6 +58,7 @@ def decide_notices(
         *_paused(before, status),
         *_trouble(before, status, now),
         *_dead(before, status, now),
+        *_egress(before, status, now),
     ]
     warned = {n.reason: now for n in notices if n.warning}
     trouble = _holds(status, RelayCondition.DEGRADED)
@@ -66,11 +71,18 @@ def decide_notices(
         trouble=known,
         dead=dead if Reason.DEAD_LETTERS in warned else min(dead, before.dead),
         paused=_holds(status, RelayCondition.PAUSED) is not None,
+        # Trouble hides it, and does not end it.
+        egress_open=Reason.EGRESS_OPEN in warned
+        or (before.egress_open and (trouble is not None or _open_egress(status) is not None)),
     )
 
 
 def _holds(status: RelayStatus, kind: RelayCondition) -> Condition | None:
     return next((c for c in status.conditions if c.type == kind and c.status == "True"), None)
+
+
+def _open_egress(status: RelayStatus) -> Condition | None:
+    return next((c for c in status.conditions if c.reason == Reason.EGRESS_OPEN), None)
 
 
 def _scaled(current: int | None, replicas: int, scale: Scale | None) -> list[Notice]:
@@ -103,8 +115,17 @@ def _trouble(before: Announced, status: RelayStatus, now: datetime) -> list[Noti
 
 
 def _dead(before: Announced, status: RelayStatus, now: datetime) -> list[Notice]:
-    dead = status.backlog.dead if status.backlog else 0
-    if dead <= before.dead or is_quiet(Reason.DEAD_LETTERS, before.at, now):
+    backlog = status.backlog
+    if backlog is None or backlog.dead <= before.dead:
         return []
-    most = f", most of them because: {status.top_errors[0].text}" if status.top_errors else ""
-    return [Notice(Reason.DEAD_LETTERS, f"dead events: {dead}{most}", warning=True)]
+    if is_quiet(Reason.DEAD_LETTERS, before.at, now):
+        return []
+    text = dead_events(backlog, status.top_errors)
+    return [Notice(Reason.DEAD_LETTERS, text, warning=True)]
+
+
+def _egress(before: Announced, status: RelayStatus, now: datetime) -> list[Notice]:
+    found = _open_egress(status)
+    if found is None or before.egress_open or is_quiet(Reason.EGRESS_OPEN, before.at, now):
+        return []
+    return [Notice(Reason.EGRESS_OPEN, found.message, warning=True)]

@@ -4,7 +4,7 @@ import asyncio
 
 from outbox_core.contract.report import Report
 from outbox_operator.kube.api import Api, JsonObject
-from outbox_operator.kube.kinds import PODS, Kind
+from outbox_operator.kube.kinds import PODS
 from outbox_operator.kube.owned import answering, children, component, confirm, owner
 from outbox_operator.kube.reports import Reporters
 from outbox_operator.kube.secrets import Secrets
@@ -12,7 +12,6 @@ from outbox_operator.kube.watch.informer import Informers
 from outbox_operator.relay.seen import RelaySeen
 from outbox_operator.relay.spec.resource import OutboxRelay
 from outbox_operator.relay.spec.settings import secrets
-from outbox_operator.shared.objects import Resource
 from outbox_operator.shared.pod_parts import PORT
 from outbox_operator.shared.seen import ENDED, Pod
 
@@ -45,8 +44,8 @@ class RelayGatherer:
             mounted=frozenset(name for b in bodies for name in mounted(b)),
         )
 
-    async def confirm(self, kind: Kind, resource: Resource) -> None:
-        await confirm(self._api, kind, resource)
+    async def confirm(self, relay: OutboxRelay) -> None:
+        await confirm(self._api, relay)
 
 
 def mounted(pod: JsonObject) -> list[str]:

@@ -7,18 +7,20 @@ stays, and figures that are no longer reported are kept and marked as old.
 
 from datetime import datetime, timedelta
 
+from outbox_operator.kinds import RelayCondition
 from outbox_operator.relay.decide import backlog as figures
 from outbox_operator.relay.decide.autoscaling import Scale
 from outbox_operator.relay.decide.checks import first_finding
 from outbox_operator.relay.decide.deletion import deletion_finding, is_being_deleted, is_retiring
+from outbox_operator.relay.decide.egress import open_egress
 from outbox_operator.relay.decide.rollout import Counts, count_pods, is_done, obstacle, rolled_out
 from outbox_operator.relay.seen import RelaySeen
 from outbox_operator.relay.spec.resource import OutboxRelay, RelayStatus, RolledOut
 from outbox_operator.shared.checks import Finding
-from outbox_operator.shared.conditions import Condition, Judged, RelayCondition, as_conditions
+from outbox_operator.shared.conditions import Condition, Judged, as_conditions
 from outbox_operator.shared.names import selector
 from outbox_operator.shared.reasons import Reason
-from outbox_operator.shared.seen import Restraint
+from outbox_operator.shared.seen import Ends, Restraint
 from outbox_operator.shared.silence import CAUSE
 
 RENEWED_AFTER = timedelta(minutes=2)
@@ -43,7 +45,7 @@ def decide_status(
     conditions = (
         _ready(relay, counts, finding, done),
         progressing,
-        _degraded(finding, scale),
+        _degraded(relay, finding),
         _backlog_healthy(relay, seen, now),
         _paused(relay),
         *_change(progressing if changing else None, stuck if changing else None),
@@ -145,8 +147,10 @@ def _progressing(
         gone = "pods give back what they hold, and end"
         message = gone if is_retiring(relay) else "pods are deleted with the resource"
         return kind, "True", Reason.DELETING, message
-    if seen.restraint is not None and seen.restraint.condition == kind:
-        return kind, seen.restraint.status, seen.restraint.reason, seen.restraint.message
+    held = seen.restraint
+    if held is not None and held.ends is not Ends.BY_A_PERSON:
+        status = "True" if held.ends is Ends.BY_ITSELF else "False"
+        return kind, status, held.reason, held.message
     if counts.complete:
         if scale is not None:
             return kind, "False", scale.reason, scale.message
@@ -158,10 +162,12 @@ def _progressing(
     return kind, "True", Reason.ROLLING_OUT, f"{counts.updated} of {counts.requested} pods are new"
 
 
-def _degraded(finding: Finding | None, scale: Scale | None) -> Judged:
+def _degraded(relay: OutboxRelay, finding: Finding | None) -> Judged:
     kind = RelayCondition.DEGRADED
     if finding:
         return kind, "True", finding.reason, finding.message
+    if not is_being_deleted(relay) and (risk := open_egress(relay)):
+        return kind, "False", risk.reason, risk.message  # it works: nobody is woken up
     return kind, "False", Reason.AS_EXPECTED, "no problem is known"
 
 
@@ -210,22 +216,6 @@ def _paused(relay: OutboxRelay) -> Judged:
         message = "nothing is published, events are kept; to resume, set spec.paused to false"
         return RelayCondition.PAUSED, "True", Reason.PAUSED, message
     return RelayCondition.PAUSED, "False", Reason.NOT_PAUSED, ""
-
-
-def decide_right_missing(
-    before: RelayStatus, generation: int, why: str, now: datetime
-) -> RelayStatus:
-    """For a relay that the operator lacks a right to reconcile. Nothing is judged, so the other
-    conditions stay."""
-    message = (
-        f"the operator lacks a right: {why}. Grant it, as the chart's roles do "
-        "(rbac.create=true); the operator tries again, and what runs keeps running"
-    )
-    finding = Finding(Reason.RIGHT_MISSING, message)
-    judged = [(RelayCondition.DEGRADED, "True", finding.reason, message), *_change(None, finding)]
-    made = as_conditions(judged, before.conditions, generation, now)
-    kept = [c for c in before.conditions if c.type not in {m.type for m in made}]
-    return before.model_copy(update={"conditions": (*made, *kept)})
 
 
 def decide_invalid(

@@ -1,7 +1,8 @@
 """Events of a replay: its phases, its attempts, and what blocks it."""
 
+from outbox_operator.kinds import ReplayCondition
 from outbox_operator.replay.spec.resource import ReplayStatus
-from outbox_operator.shared.conditions import Condition, ReplayCondition
+from outbox_operator.shared.conditions import Condition
 from outbox_operator.shared.notices import Notice
 from outbox_operator.shared.reasons import EventReason, Reason
 

@@ -7,8 +7,9 @@ from datetime import timedelta
 from pydantic import ValidationError
 
 from outbox_core.contract.replay import ReplayReport
+from outbox_operator.kinds import RELAY
 from outbox_operator.kube.api import Api, ApiError, JsonObject
-from outbox_operator.kube.kinds import CHILDREN, PODS, RELAYS, REPLAYS, SPARK_APPLICATIONS
+from outbox_operator.kube.kinds import CHILDREN, CUSTOM, PODS, SPARK_APPLICATIONS
 from outbox_operator.kube.owned import answering, children, component, confirm, owner
 from outbox_operator.kube.reports import Reporters
 from outbox_operator.kube.secrets import Secrets
@@ -56,8 +57,9 @@ class ReplayGatherer:
         drivers = [b for b in pods if component(b) == "driver"]
         matters = replay.has_executors or replay.spec.engine == SPARK_APPLICATIONS.name
         spark_operator = matters and await self._knows_spark()
+        relays = CUSTOM[RELAY.name]
         relay, found, reports = await asyncio.gather(
-            self._api.find(RELAYS.path(replay.metadata.namespace, replay.spec.relay_ref.name)),
+            self._api.find(relays.path(replay.metadata.namespace, replay.spec.relay_ref.name)),
             self._children(replay, spark_operator),
             self._reporters.ask(answering(drivers), PORT, ReplayReport),
         )
@@ -84,7 +86,7 @@ class ReplayGatherer:
         )
 
     async def confirm(self, replay: OutboxReplay) -> None:
-        await confirm(self._api, REPLAYS, replay)
+        await confirm(self._api, replay)
 
     async def _knows_spark(self) -> bool:
         """Whether the cluster knows SparkApplications. If they are not watched, ask the API server:

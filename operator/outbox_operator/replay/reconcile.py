@@ -13,7 +13,7 @@ from datetime import UTC, datetime
 
 from pydantic import ValidationError
 
-from outbox_operator.kube.kinds import REPLAYS
+from outbox_operator.kinds import REPLAY
 from outbox_operator.kube.writer import Writer
 from outbox_operator.reconciling import KindReconciler, Reconciled
 from outbox_operator.replay.decide.children import (
@@ -69,7 +69,7 @@ class ReplayReconciler(KindReconciler[ReplayMemory]):
     def __init__(
         self, settings: OperatorSettings, gatherer: ReplayGatherer, writer: Writer
     ) -> None:
-        super().__init__(REPLAYS, settings, writer, ReplayMemory)
+        super().__init__(REPLAY, settings, writer, ReplayMemory)
         self._gatherer = gatherer
 
     async def reconcile(self, key: Key, body: Body) -> Reconciled:
@@ -86,6 +86,10 @@ class ReplayReconciler(KindReconciler[ReplayMemory]):
         plan = self._decide(replay, seen, now)
         seen = await self._apply(replay, plan.children, seen)
         return await self._report_plan(replay, body, plan, seen, memory, now)
+
+    async def lacks_right(self, body: Body, why: str) -> None:
+        if (body.get("status") or {}).get("phase") not in FINISHED:  # that is never changed again
+            await super().lacks_right(body, why)
 
     def _decide(self, replay: OutboxReplay, seen: ReplaySeen, now: datetime) -> Plan:
         restraint = self._restraint(replay, seen, now)
@@ -149,7 +153,7 @@ class ReplayReconciler(KindReconciler[ReplayMemory]):
         left = seconds_to_live(replay, replay.status, now)
         if left is None or left > 0 or replay.metadata.deletion_timestamp is not None:
             return left
-        await self._writer.expire(REPLAYS, replay)
+        await self._writer.expire(replay)
         return None
 
     async def _refuse(

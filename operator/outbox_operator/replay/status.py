@@ -12,6 +12,7 @@ from typing import Any
 
 from outbox_core.contract.reasons import ProcessReason
 from outbox_core.contract.replay import ReplayReport
+from outbox_operator.kinds import ReplayCondition
 from outbox_operator.replay.children.names import attempt_name
 from outbox_operator.replay.decide.attempt import Going, Starting
 from outbox_operator.replay.decide.step import (
@@ -28,7 +29,7 @@ from outbox_operator.replay.decide.step import (
 )
 from outbox_operator.replay.spec.resource import OutboxReplay, Phase, ReplayStatus
 from outbox_operator.shared.checks import Finding, a_child_is_refused, a_name_is_taken
-from outbox_operator.shared.conditions import Judged, ReplayCondition, as_conditions
+from outbox_operator.shared.conditions import Judged, as_conditions
 from outbox_operator.shared.figures import rounded
 from outbox_operator.shared.reasons import Reason
 from outbox_operator.shared.seen import Refusal, Restraint, Surroundings
@@ -135,8 +136,8 @@ def _fields(replay: OutboxReplay, step: Step, now: datetime) -> tuple[Fields, Fi
             return started, Finding(Reason.PENDING, f"{engine} {name} was created")
         case Follow(Going(None, finding, silent=True)):
             text = (
-                f"the driver runs, but its figures are not known: {CAUSE}. Its end will be seen "
-                "anyway"
+                f"the driver runs, but its figures are not known: {CAUSE}. The operator still "
+                "notices when it ends"
             )
             return {"phase": "Running", **idle}, finding or Finding(Reason.NO_REPORT, text)
         case Follow(Going(report, finding)):
@@ -267,7 +268,7 @@ def _accepted(replay: OutboxReplay, step: Step, why: Finding) -> tuple[str, str,
     before = next((c for c in replay.status.conditions if c.type == ReplayCondition.ACCEPTED), None)
     if isinstance(step, Suspend | Cancel):  # the request was not checked now
         if before is None:
-            return "Unknown", Reason.PENDING, "checked when the replay is to start"
+            return "Unknown", Reason.PENDING, "checked before the replay starts"
         return before.status, before.reason, before.message
     return "True", Reason.AS_EXPECTED, f"relay {replay.spec.relay_ref.name} can take events back"
 

@@ -7,10 +7,9 @@ wrong and what to do: its reader may have just been woken up.
 
 from dataclasses import dataclass
 
-from outbox_operator.shared.conditions import RelayCondition
 from outbox_operator.shared.objects import Resource
 from outbox_operator.shared.reasons import Reason
-from outbox_operator.shared.seen import Pod, SeenWithPods, Surroundings, Waiting
+from outbox_operator.shared.seen import Ends, Pod, SeenWithPods, Surroundings, Waiting
 
 NOT_PULLED = frozenset(
     {"ErrImagePull", "ImagePullBackOff", "InvalidImageName", "ErrImageNeverPull"}
@@ -25,7 +24,7 @@ class Finding:
 
 def the_operator_holds_back(resource: Resource, seen: Surroundings) -> Finding | None:
     found = seen.restraint
-    if found is None or found.condition != RelayCondition.DEGRADED:
+    if found is None or found.ends is not Ends.BY_A_PERSON:
         return None
     return Finding(found.reason, found.message)
 

@@ -1,15 +1,13 @@
 """
-Conditions: which ones exist, and when one has changed. Their reasons are in `reasons`.
+Conditions: what one consists of, and when it has changed. Which ones a kind has is in
+`outbox_operator.kinds`, their reasons are in `reasons`.
 
-Only the operator writes them. Each kind's `status` judges; this module is only the vocabulary.
-People and scripts rely on types and reasons (`kubectl wait --for=condition=Ready`): they are added,
-never renamed.
+Only the operator writes them. Each kind's `status` judges.
 """
 
 import re
 from collections.abc import Iterable
 from datetime import datetime
-from enum import StrEnum
 from typing import Annotated, Literal
 
 from pydantic import Field
@@ -18,46 +16,6 @@ from outbox_core.contract.values import Time
 from outbox_operator.shared.objects import Count, Status
 from outbox_operator.shared.reasons import Reason
 from outbox_operator.shared.texts import CONDITION_CHARACTERS, condition_text
-
-
-class RelayCondition(StrEnum):
-    """Of an OutboxRelay."""
-
-    READY = "Ready"
-    """At least one pod runs and reaches both database and broker. Also True while paused, if the
-    pod that watches is ready."""
-    PROGRESSING = "Progressing"
-    """A change is being carried out: a rollout, a scaling, a migration."""
-    DEGRADED = "Degraded"
-    """Something needs a person; the message names the cure."""
-    BACKLOG_HEALTHY = "BacklogHealthy"
-    """Events leave about as fast as they arrive, and none is dead. Unknown while no pod
-    reports."""
-    PAUSED = "Paused"
-    """Nothing is claimed, because the resource is paused."""
-    RECONCILING = "Reconciling"
-    """The last change has not reached every pod yet, and is being carried out. This condition and
-    the next are for tools that read any resource this way, such as Flux and Helm (kstatus)."""
-    STALLED = "Stalled"
-    """The last change cannot be carried out until a person does something."""
-
-
-class ReplayCondition(StrEnum):
-    """Of an OutboxReplay."""
-
-    COMPLETE = "Complete"
-    """Done: everything that the request selects was replayed. A dry run completes too."""
-    FAILED = "Failed"
-    """Given up, for the reason in the message; what was requeued stays requeued."""
-    SUSPENDED = "Suspended"
-    """Stopped by `suspend`; continues where it stopped."""
-    ACCEPTED = "Accepted"
-    """The request is valid: the relay exists, and there is an engine to run it."""
-    RECONCILING = "Reconciling"
-    """It waits, or is at work. For the same tools as a relay's."""
-    STALLED = "Stalled"
-    """It failed, or cannot start until a person does something."""
-
 
 REASON_PATTERN = re.compile(r"[A-Za-z]([A-Za-z0-9_,:]{0,1022}[A-Za-z0-9_])?")
 """What Kubernetes accepts. A pod may report anything, and a reason that Kubernetes refuses would

@@ -9,15 +9,16 @@ the API server refuse the same (`policy.admission`).
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from outbox_operator.kinds import CUSTOM_KINDS
 from outbox_operator.settings import OperatorSettings
-from outbox_operator.shared.conditions import RelayCondition
-from outbox_operator.shared.kinds import CUSTOM_KINDS, Managed
+from outbox_operator.shared.managed import Managed
 from outbox_operator.shared.reasons import Reason
-from outbox_operator.shared.seen import Restraint
+from outbox_operator.shared.seen import Ends, Restraint
 
 FIELDS: dict[str, tuple[str, ...]] = {
     "image": ("pod.image",),
-    "serviceAccountName": ("pod.serviceAccountName",),
+    # Both choose an identity: who may not name an account may not turn ours into another either.
+    "serviceAccountName": ("pod.serviceAccountName", "pod.serviceAccountAnnotations"),
     "env": ("pod.env",),
     "volumes": ("pod.volumes", "pod.volumeMounts"),
     "sparkConf": ("sparkConf",),
@@ -45,7 +46,7 @@ def _at(spec: Mapping[str, Any], path: str) -> Any:
 
 def what_is_forbidden(resource: Managed, operator: OperatorSettings) -> Restraint | None:
     kind = CUSTOM_KINDS[resource.kind]
-    names = operator.forbidden_in(kind.name)
+    names = operator.forbid.get(kind.name)
     if not names:
         return None
     spec = resource.spec.model_dump(mode="json", by_alias=True, exclude_defaults=True)
@@ -54,8 +55,7 @@ def what_is_forbidden(resource: Managed, operator: OperatorSettings) -> Restrain
         return None
     cure = "leave it out" if kind.editable else f"create another {kind.name} without it"
     return Restraint(
-        RelayCondition.DEGRADED,
-        "True",
+        Ends.BY_A_PERSON,
         Reason.FORBIDDEN,
         f"{' and '.join(found)} may not be set here: {cure}, or ask the person who installed the "
         f"operator to allow it (the chart's policy.{kind.policy}.forbid). What runs keeps running; "

@@ -9,7 +9,8 @@ import hashlib
 import re
 from typing import Any, Protocol
 
-from outbox_operator.shared.kinds import CUSTOM_KINDS, Managed
+from outbox_operator.kinds import CUSTOM_KINDS
+from outbox_operator.shared.managed import Managed
 from outbox_operator.shared.objects import API_VERSION, Metadata, Resource
 
 Manifest = dict[str, Any]
@@ -20,10 +21,10 @@ class Named(Protocol):
     def metadata(self) -> Metadata: ...
 
 
-LONGEST_NAME = 44
-"""Characters. A CronJob's name has at most 52, because its Jobs add 11; the rest is for our longest
+NAME_CHARACTERS = 44
+"""A CronJob's name has at most 52, because its Jobs add 11; the rest is for our longest
 suffix. Other kinds allow 63, but one name for all is easier to remember."""
-LONGEST_LABEL = 63
+LABEL_CHARACTERS = 63
 
 OWNER = "outbox.dev/resource"
 """An annotation: the resource's full name, which may be too long for a label."""
@@ -43,7 +44,7 @@ def fitting(name: str, longest: int) -> str:
 
 def child_name(resource: Named, role: str) -> str:
     """`orders-relay`, `orders-reaper`."""
-    return f"{fitting(resource.metadata.name, LONGEST_NAME)}-{role}"
+    return f"{fitting(resource.metadata.name, NAME_CHARACTERS)}-{role}"
 
 
 def labels(resource: Resource, role: str) -> dict[str, str]:
@@ -56,7 +57,7 @@ def selector(resource: Resource, role: str) -> dict[str, str]:
     is immutable."""
     return {
         "app.kubernetes.io/name": CUSTOM_KINDS[resource.kind].app,
-        "app.kubernetes.io/instance": fitting(resource.metadata.name, LONGEST_LABEL),
+        "app.kubernetes.io/instance": fitting(resource.metadata.name, LABEL_CHARACTERS),
         "app.kubernetes.io/component": role,
     }
 

@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
+from outbox_operator.shared.objects import ignored_fields
 from outbox_operator.shared.reasons import EventReason
 
 QUIET_TIME = timedelta(minutes=5)
@@ -28,10 +29,8 @@ def unknown_fields_notice(paths: Sequence[str]) -> Notice | None:
     """For a resource that CRDs newer than this operator have accepted."""
     if not paths:
         return None
-    message = f"ignored, because this operator does not know it: {', '.join(paths)}"
-    return Notice(
-        EventReason.UNKNOWN_FIELD, f"{message}; upgrade the operator or remove it", warning=True
-    )
+    message = f"{ignored_fields(paths)}; upgrade the operator or remove it"
+    return Notice(EventReason.UNKNOWN_FIELD, message, warning=True)
 
 
 def damped(

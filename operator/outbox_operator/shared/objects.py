@@ -105,7 +105,7 @@ class Resource(Settings):
         try:
             parsed = cls._parse(without(body, unknown))
         except ValidationError as error:
-            error.add_note(f"ignored, because this operator does not know it: {', '.join(paths)}")
+            error.add_note(ignored_fields(paths))
             raise
         parsed._unknown_fields = paths
         return parsed
@@ -113,6 +113,10 @@ class Resource(Settings):
     @classmethod
     def _parse(cls, body: Mapping[str, Any]) -> Self:
         return cls.model_validate_json(json.dumps(body), strict=True, by_alias=True, by_name=False)
+
+
+def ignored_fields(paths: Sequence[str]) -> str:
+    return f"ignored, because this operator does not know it: {', '.join(paths)}"
 
 
 def without(body: Mapping[str, Any], paths: Sequence[tuple[int | str, ...]]) -> dict[str, Any]:

@@ -5,11 +5,12 @@ Not to be confused with `spec.paused`, which stops the relay's pods from publish
 still carried out: a person who deletes a resource does not want it to stay.
 """
 
-from outbox_operator.shared.conditions import Condition, RelayCondition
-from outbox_operator.shared.kinds import CUSTOM_KINDS, Managed
+from outbox_operator.kinds import CUSTOM_KINDS
+from outbox_operator.shared.conditions import Condition
+from outbox_operator.shared.managed import Managed
 from outbox_operator.shared.notices import Notice
 from outbox_operator.shared.reasons import EventReason, Reason
-from outbox_operator.shared.seen import Restraint
+from outbox_operator.shared.seen import Ends, Restraint
 
 RECONCILE = "outbox.dev/reconcile"
 PAUSED = "paused"
@@ -25,8 +26,7 @@ def what_pauses(resource: Managed) -> Restraint | None:
         return None
     meta, short = resource.metadata, CUSTOM_KINDS[resource.kind].short
     return Restraint(
-        RelayCondition.PROGRESSING,
-        "False",
+        Ends.ON_REQUEST,
         Reason.RECONCILE_PAUSED,
         f"the annotation {RECONCILE}: {PAUSED} is set: the operator changes nothing here, and only "
         f"reports; what runs keeps running. To resume: kubectl annotate {short} "

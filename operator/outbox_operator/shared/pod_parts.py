@@ -7,7 +7,7 @@ resource requests something else.
 
 from collections.abc import Mapping, Sequence
 
-from outbox_core.contract.settings import Http
+from outbox_core.contract.settings import HttpPort
 from outbox_core.contract.values import Settings
 from outbox_operator.settings import OperatorSettings
 from outbox_operator.shared.names import Manifest
@@ -21,7 +21,7 @@ from outbox_operator.shared.store import (
     store_variables,
 )
 
-PORT = Http().port
+PORT = HttpPort().port
 """The port of metrics, probes and status. relay.yaml does not set it, so it is the contract's
 default."""
 

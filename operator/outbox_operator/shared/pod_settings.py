@@ -144,6 +144,10 @@ class PullSecret(Settings):
     """A Secret with a registry's credentials, in the resource's own namespace."""
 
 
+ACCOUNT_ANNOTATED_BY_ITS_OWNER = (
+    "serviceAccountName and serviceAccountAnnotations exclude each other: annotate the account "
+    "that you name yourself, or leave out its name"
+)
 UNKNOWN_VOLUME = "volumeMounts: each must name one of volumes; add the volume, or correct the name"
 
 
@@ -171,6 +175,12 @@ class PodSettings(Settings):
     service_account_name: ObjectName | None = None
     """A service account of your own, such as one that a cloud's database accepts. Default: the
     operator creates one that has no rights in the cluster."""
+    service_account_annotations: Annotated[Mapping[str, str], Field(max_length=50)] = Field(
+        default_factory=dict
+    )
+    """Annotations for the service account that the operator creates, by which a cloud gives the
+    pods an identity, such as `eks.amazonaws.com/role-arn`. Annotations that the operator sets
+    win."""
     priority_class_name: ObjectName | None = None
     """The priority class, which decides which pods are evicted first when a node is full."""
     volumes: Annotated[tuple[Volume, ...], Field(max_length=20)] = ()
@@ -193,6 +203,12 @@ class PodSettings(Settings):
             raise ValueError("env: two variables have the same name, rename or remove one")
         if len(secrets) > len(set(secrets)):
             raise ValueError("imagePullSecrets: two entries have the same name, remove one")
+        return self
+
+    @model_validator(mode="after")
+    def one_annotates_the_account(self) -> "PodSettings":
+        if self.service_account_name is not None and self.service_account_annotations:
+            raise ValueError(ACCOUNT_ANNOTATED_BY_ITS_OWNER)
         return self
 
     @model_validator(mode="after")

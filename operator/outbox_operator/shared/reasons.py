@@ -31,6 +31,7 @@ class Reason(StrEnum):
     NAME_TAKEN = "NameTaken"
     RIGHT_MISSING = "RightMissing"
     FORBIDDEN = "Forbidden"
+    EGRESS_OPEN = "EgressOpen"
     # The cluster.
     PODS_NOT_READY = "PodsNotReady"
     IMAGE_NOT_PULLED = "ImageNotPulled"
@@ -52,7 +53,7 @@ class Reason(StrEnum):
     REPORT_STALE = "ReportStale"
     # Scaling.
     AT_MAXIMUM = "AtMaximum"
-    STORE_IS_THE_LIMIT = "StoreIsTheLimit"
+    MORE_PODS_DO_NOT_HELP = "MorePodsDoNotHelp"
     # Replays.
     RELAY_MISSING = "RelayMissing"
     NO_ENGINE = "NoEngine"

@@ -12,7 +12,7 @@ from datetime import datetime
 from typing import Any
 
 from outbox_operator.settings import OperatorSettings
-from outbox_operator.shared.kinds import Managed
+from outbox_operator.shared.managed import Managed
 from outbox_operator.shared.marks import is_orphan
 from outbox_operator.shared.notices import Notice
 from outbox_operator.shared.pausing import is_paused, pause_notices, shows_paused, unknown_value

@@ -4,7 +4,7 @@ from datetime import datetime
 
 from outbox_operator.settings import OperatorSettings
 from outbox_operator.shared.forbidden import what_is_forbidden
-from outbox_operator.shared.kinds import Managed
+from outbox_operator.shared.managed import Managed
 from outbox_operator.shared.pausing import what_pauses
 from outbox_operator.shared.rivals import Rivalry, what_rivals_restrain
 from outbox_operator.shared.seen import Restraint

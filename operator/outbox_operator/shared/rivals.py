@@ -14,11 +14,11 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
-from outbox_operator.shared.conditions import Condition, RelayCondition
+from outbox_operator.shared.conditions import Condition
 from outbox_operator.shared.marks import OPERATOR, annotation
 from outbox_operator.shared.objects import Body
 from outbox_operator.shared.reasons import Reason
-from outbox_operator.shared.seen import ChildKey, Restraint, Written, is_older
+from outbox_operator.shared.seen import ChildKey, Ends, Restraint, Written, is_older
 
 BACK_OFF_TIME = timedelta(minutes=10)
 """If another's mark appears this soon after our own write, the other operator is alive. We then
@@ -110,8 +110,7 @@ def what_rivals_restrain(rivalry: Rivalry, now: datetime) -> Restraint | None:
     if rivalry.message is None:
         return None
     return Restraint(
-        RelayCondition.DEGRADED,
-        "True",
+        Ends.BY_A_PERSON,
         Reason.OTHER_OPERATOR,
         rivalry.message,
         blocks_writes=rivalry.backs_off(now),

@@ -12,6 +12,7 @@ from typing import NamedTuple
 from pydantic import BaseModel
 
 from outbox_operator.shared.pod_settings import (
+    ACCOUNT_ANNOTATED_BY_ITS_OWNER,
     OUR_ENV,
     OUR_FOLDERS,
     OUR_MOUNT_ROOT,
@@ -52,14 +53,19 @@ Rules = Mapping[type[BaseModel], tuple[Rule, ...]]
 Immutable = Mapping[type[BaseModel], tuple[Collection[str], str]]
 """Fields that cannot change after creation, and the message that explains it."""
 
-VOLUMES_FIT = (
+OF_PODS = (
+    Rule(
+        "!has(self.serviceAccountName) || !has(self.serviceAccountAnnotations) || "
+        "size(self.serviceAccountAnnotations) == 0",
+        ACCOUNT_ANNOTATED_BY_ITS_OWNER,
+    ),
     Rule(
         "!has(self.volumeMounts) || self.volumeMounts.all(mount, has(self.volumes) && "
         "self.volumes.exists(volume, volume.name == mount.name))",
         UNKNOWN_VOLUME,
     ),
 )
-"""Uniqueness follows from the lists' keys, see `definitions.schema`."""
+"""Of every model of pods. Uniqueness follows from the lists' keys, see `definitions.schema`."""
 
 RULES: Rules = {
     StoreTls: (
@@ -113,5 +119,5 @@ RULES: Rules = {
             "mountPath would hide the operator's files: choose another folder",
         ),
     ),
-    PodSettings: VOLUMES_FIT,
+    PodSettings: OF_PODS,
 }

@@ -8,6 +8,7 @@ What only one kind has is in its own `seen`.
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
+from enum import StrEnum
 from typing import Any, NamedTuple, Self
 
 from outbox_core.contract.reasons import TerminationMessage
@@ -148,13 +149,21 @@ def is_older(metadata: Mapping[str, Any], version: str) -> bool:
     return seen.isdecimal() and version.isdecimal() and int(seen) < int(version)
 
 
+class Ends(StrEnum):
+    """How a restraint ends."""
+
+    BY_A_PERSON = "by a person"
+    """It is a problem that somebody has to fix."""
+    ON_REQUEST = "on request"
+    """Somebody asked for it, and will end it."""
+    BY_ITSELF = "by itself"
+
+
 @dataclass(frozen=True)
 class Restraint:
     """Why the operator does less for a resource than it could."""
 
-    condition: str
-    """The relay's condition that shows it, with the status below."""
-    status: str
+    ends: Ends
     reason: str
     message: str
     blocks_writes: bool = True

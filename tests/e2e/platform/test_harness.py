@@ -148,7 +148,7 @@ def test_a_killed_component_is_healed_and_no_other_touched(node: BuiltInNode, na
 
 
 def test_a_hung_component_is_healed(node: BuiltInNode, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(supervision, "HUNG_AFTER", 5.0)
+    monkeypatch.setattr(supervision, "HUNG_AFTER_SECONDS", 5.0)
     before = pids(INSTANCE)
     os.kill(before["kube-scheduler"], signal.SIGSTOP)
     node.up()

@@ -8,14 +8,14 @@ import pytest
 from pydantic import BaseModel
 
 from dev.reference import definitions, resources
-from outbox_operator.definitions.crd import relay_crd, replay_crd
+from outbox_operator.definitions.crd import DEFINITIONS, crd
 from outbox_operator.definitions.rules import IMMUTABLE, RULES
-from outbox_operator.relay.spec.resource import OutboxRelay, RelaySpec, RelayStatus
-from outbox_operator.replay.spec.resource import OutboxReplay, ReplaySpec, ReplayStatus
+from outbox_operator.relay.spec.resource import RelaySpec, RelayStatus
+from outbox_operator.replay.spec.resource import ReplaySpec, ReplayStatus
 
 ROOT = Path(__file__).resolve().parents[3]
-CRDS = {"OutboxRelay": relay_crd(), "OutboxReplay": replay_crd()}
-SPECS: tuple[type[BaseModel], ...] = (OutboxRelay, OutboxReplay)
+CRDS = {definition.kind.name: crd(definition) for definition in DEFINITIONS}
+SPECS: tuple[type[BaseModel], ...] = tuple(d.model for d in DEFINITIONS)
 
 
 FILES: dict[Path, str] = definitions.files()

@@ -13,7 +13,7 @@ from kubernetes.aio import client
 
 from fixtures.answering import Handler, answering
 from outbox_operator.kube.api import Api, ApiError, Unreachable
-from outbox_operator.kube.kinds import CHILDREN, RELAYS, SPARK_APPLICATIONS, Kind
+from outbox_operator.kube.kinds import CHILDREN, CUSTOM_API, SPARK_APPLICATIONS, Kind
 from outbox_operator.kube.refusals import differs
 from outbox_operator.kube.watch.informer import Informer, Owner
 from outbox_operator.kube.watch.watches import Watches
@@ -297,7 +297,7 @@ def test_the_operator_waits_until_its_kinds_are_there(
         if asked == 1:
             return web.json_response({"reason": "NotFound"}, status=404)
         kinds = ["outboxrelays"] if asked == 2 else ["outboxrelays", "outboxreplays"]
-        assert request.path == RELAYS.api
+        assert request.path == CUSTOM_API
         return web.json_response({"resources": [{"name": name} for name in kinds]})
 
     async def test() -> None:

@@ -10,7 +10,7 @@ from aiohttp import web
 from fixtures.answering import answering
 from fixtures.made_resources import relay_body
 from outbox_operator.kube.api import ApiError, Unreachable
-from outbox_operator.kube.kinds import CHILDREN, RELAYS, SPARK_APPLICATIONS
+from outbox_operator.kube.kinds import CHILDREN, CUSTOM, SPARK_APPLICATIONS
 from outbox_operator.kube.watch.informer import Informer
 from outbox_operator.kube.watch.probe import UNREPORTED_SECONDS, Probe, Unreported
 from outbox_operator.kube.watch.state import Watch
@@ -19,6 +19,7 @@ from outbox_operator.program import Operator
 from outbox_operator.settings import OperatorSettings
 
 DEPLOYMENTS = CHILDREN["Deployment"]
+RELAYS = CUSTOM["OutboxRelay"]
 FORBIDDEN = ApiError(403, "Forbidden", "no", frozenset())
 
 

@@ -13,7 +13,6 @@ from fixtures.answering import answering
 from fixtures.made_resources import outbox_relay, outbox_replay
 from fixtures.made_seen import seen
 from outbox_operator.kube.api import ApiError
-from outbox_operator.kube.kinds import REPLAYS
 from outbox_operator.kube.writer import Writer
 from outbox_operator.relay.decide.children import decide_children
 from outbox_operator.relay.seen import RelaySeen
@@ -213,7 +212,7 @@ def test_a_resource_whose_time_is_over_is_deleted_and_none_that_has_its_name_sin
 
     async def test() -> None:
         async with answering(server) as api:
-            await Writer(api).expire(REPLAYS, REPLAY)
+            await Writer(api).expire(REPLAY)
 
     asyncio.run(test())
     path = "/apis/outbox.dev/v1alpha1/namespaces/shop/outboxreplays/again"

@@ -14,8 +14,8 @@ from fixtures.answering import Handler, answering
 from fixtures.made_resources import relay_body, replay_body
 from fixtures.made_seen import deployment, pod, report, seen
 from outbox_operator.dispatch import Dispatcher
+from outbox_operator.kinds import RELAY, REPLAY
 from outbox_operator.kube.api import ApiError
-from outbox_operator.kube.kinds import RELAYS, REPLAYS, Kind
 from outbox_operator.kube.reports import Reporters
 from outbox_operator.kube.secrets import Secrets
 from outbox_operator.kube.watch.informer import Informers
@@ -30,7 +30,6 @@ from outbox_operator.relay.spec.resource import OutboxRelay
 from outbox_operator.replay.gather import ReplayGatherer
 from outbox_operator.replay.reconcile import ReplayReconciler
 from outbox_operator.settings import OperatorSettings
-from outbox_operator.shared.objects import Resource
 from outbox_operator.shared.seen import Secret
 
 DEPLOYMENT = deployment()
@@ -52,7 +51,7 @@ class Server:
             self.written.append(request.path)
         if request.path.endswith("/status"):
             self.status = (await request.json())["status"]
-        if f"/{RELAYS.plural}/" in request.path and self.relay is not None:
+        if f"/{RELAY.plural}/" in request.path and self.relay is not None:
             return web.json_response(self.relay)
         if request.method == "PATCH" and "outbox.dev" not in request.path:
             return web.json_response({**DEPLOYMENT, "metadata": WRITTEN})
@@ -74,8 +73,8 @@ async def reconciling(
         writer = Writer(api)
         replays = ReplayGatherer(*around, OutboxRelay.parse)
         reconcilers: dict[str, KindReconciler[Any]] = {
-            RELAYS.name: RelayReconciler(settings, kind(*around), writer),
-            REPLAYS.name: ReplayReconciler(settings, replays, writer),
+            RELAY.name: RelayReconciler(settings, kind(*around), writer),
+            REPLAY.name: ReplayReconciler(settings, replays, writer),
         }
         try:
             yield Dispatcher(reconcilers, writer, metrics)
@@ -93,7 +92,7 @@ class Settled(RelayGatherer):
 
 def test_a_change_that_was_just_written_is_not_yet_carried_out() -> None:
     server = Server(relay_body())
-    key = (RELAYS.name, "shop", "orders")
+    key = (RELAY.name, "shop", "orders")
 
     async def test() -> None:
         async with reconciling(server.answer, Settled) as dispatcher:
@@ -181,7 +180,7 @@ class Without(RelayGatherer):
     async def relay(self, relay: OutboxRelay) -> RelaySeen:
         return seen(secrets=[Secret("orders-db", None)])
 
-    async def confirm(self, kind: Kind, resource: Resource) -> None:
+    async def confirm(self, relay: OutboxRelay) -> None:
         pass
 
 
@@ -268,7 +267,7 @@ def test_nothing_is_made_for_a_relay_that_is_gone_or_is_another_now(now: str | N
     body = relay_body()
     body["metadata"]["uid"] = now
     server = Server(None if now is None else body)
-    key = (RELAYS.name, "shop", "orders")
+    key = (RELAY.name, "shop", "orders")
 
     async def test() -> None:
         async with reconciling(server.answer) as dispatcher:
@@ -282,7 +281,7 @@ def test_nothing_is_made_for_a_relay_that_is_gone_or_is_another_now(now: str | N
 
 def test_what_is_told_of_a_new_one_meanwhile_is_not_forgotten() -> None:
     server = Server(None)
-    key = (RELAYS.name, "shop", "orders")
+    key = (RELAY.name, "shop", "orders")
     new = relay_body()
     new["metadata"]["uid"] = "new"
 
@@ -301,7 +300,7 @@ def test_what_is_told_of_a_new_one_meanwhile_is_not_forgotten() -> None:
 
 
 def test_a_server_that_does_not_know_the_kind_says_nothing_about_the_relay() -> None:
-    key = (RELAYS.name, "shop", "orders")
+    key = (RELAY.name, "shop", "orders")
 
     async def no_such_page(_: web.Request) -> web.Response:
         return web.Response(text="404 page not found", status=404)
@@ -362,7 +361,7 @@ def deleting(body: dict[str, Any], *finalizers: str) -> dict[str, Any]:
 
 
 def looked(body: dict[str, Any], server: Server, kind: type[RelayGatherer] = RelayGatherer) -> None:
-    key = (RELAYS.name, "shop", "orders")
+    key = (RELAY.name, "shop", "orders")
 
     async def test() -> None:
         async with reconciling(server.answer, kind) as dispatcher:
@@ -458,7 +457,7 @@ def heard(
 ) -> list[str]:
     """The Events of a relay that is looked at in these states, and then gone."""
     server = Lagging()
-    key = (RELAYS.name, "shop", "orders")
+    key = (RELAY.name, "shop", "orders")
 
     async def test() -> None:
         async with reconciling(server.answer, kind) as dispatcher:
@@ -512,7 +511,7 @@ class Talkative(Without):
 
 def test_what_a_pod_says_at_great_length_is_cut_to_what_fits() -> None:
     server = Lagging()
-    key = (RELAYS.name, "shop", "orders")
+    key = (RELAY.name, "shop", "orders")
 
     async def test() -> None:
         async with reconciling(server.answer, Talkative) as dispatcher:
@@ -547,7 +546,7 @@ class Alone(Without):
 
 def test_a_child_that_the_server_refuses_is_told_once_and_tried_again_ever_later() -> None:
     server = Picky()
-    key = (RELAYS.name, "shop", "orders")
+    key = (RELAY.name, "shop", "orders")
 
     async def test() -> list[float | None]:
         async with reconciling(server.answer, Alone) as dispatcher:
@@ -599,3 +598,32 @@ def test_a_field_that_is_not_known_is_told_once_for_each_generation(
     assert "spec.fromTheFuture; upgrade the operator or remove it" in lines[0]
     assert "SpecInvalid" not in str(server.status)
     assert "FromTheFuture" not in str(server.status)
+
+
+@pytest.mark.parametrize(
+    ("phase", "shown"), [(None, {"Stalled": "True", "Reconciling": "False"}), ("Succeeded", {})]
+)
+def test_a_right_that_a_replay_needs_is_shown_until_the_replay_is_over(
+    phase: str | None, shown: dict[str, str]
+) -> None:
+    body = replay_body(ttlSecondsAfterFinished=0)
+    body["status"] = {"phase": phase, "completionTime": "2026-01-01T00:00:00Z"} if phase else {}
+    written: dict[str, Any] = {}
+
+    async def refuse(request: web.Request) -> web.Response:
+        if request.path.endswith("/status"):
+            written.update(await request.json())
+            return web.json_response(body)
+        return web.json_response({"reason": "Forbidden", "message": "no rights"}, status=403)
+
+    async def test() -> None:
+        key = (REPLAY.name, "shop", "again")
+        async with reconciling(refuse) as dispatcher:
+            dispatcher.seen(key, body)
+            with pytest.raises(ApiError, match="no rights"):
+                await dispatcher.reconcile(key)
+
+    asyncio.run(test())
+    conditions = (written.get("status") or {}).get("conditions", ())
+    assert {c["type"]: c["status"] for c in conditions} == shown
+    assert {c["reason"] for c in conditions} <= {"RightMissing"}

@@ -12,11 +12,12 @@ from typing import Any
 from aiohttp import web
 
 from fixtures.answering import answering
-from outbox_operator.kube.kinds import CUSTOM, RELAYS
+from outbox_operator.kube.kinds import CUSTOM, CUSTOM_API
 from outbox_operator.repeats import REPEAT_SECONDS, RepeatsOf
 
 NAMESPACE = "closed"
-GROUP, VERSION = RELAYS.api.split("/")[2:]
+RELAYS = CUSTOM["OutboxRelay"]
+GROUP, VERSION = CUSTOM_API.split("/")[2:]
 
 
 def resource(plural: str, kind: str, namespaced: bool) -> dict[str, Any]:
@@ -36,7 +37,7 @@ DISCOVERY: dict[str, Any] = {
             }
         ]
     },
-    RELAYS.api: {"resources": [resource(k.plural, k.name, True) for k in CUSTOM.values()]},
+    CUSTOM_API: {"resources": [resource(k.plural, k.name, True) for k in CUSTOM.values()]},
 }
 ATTEMPTS = 3
 

@@ -133,3 +133,26 @@ def test_one_that_does_not_move_although_something_is_due_says_so() -> None:
         assert set(items._due) == {"ends", "waits"}
 
     run(test)
+
+
+def test_a_change_that_comes_as_it_is_stopped_keeps_no_worker() -> None:
+    looked = asyncio.Event()
+
+    async def look(_: str) -> float:
+        looked.set()
+        return 60.0
+
+    async def test() -> None:
+        items = Worklist(look, workers=3)
+        tasks = items.start()
+        items.changed("later")
+        await looked.wait()
+        for _ in range(10):  # turns of the loop: then all wait for what is due in a minute
+            await asyncio.sleep(0)
+        items.changed("now")
+        for task in tasks:
+            task.cancel()
+        _, left = await asyncio.wait(tasks, timeout=5)
+        assert not left
+
+    run(test)

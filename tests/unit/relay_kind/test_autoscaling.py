@@ -96,9 +96,9 @@ def test_pods_that_did_not_help_go_and_are_not_tried_again_for_a_while() -> None
     at = NOW + 60 * SECOND
     ready = scale(WANTED, 2, 2, LATE, added.memory, at)
     decision = scale(WANTED, 2, 2, LATE, ready.memory, at + TRIAL_TIME)
-    assert (decision.replicas, decision.reason) == (1, Reason.STORE_IS_THE_LIMIT)
+    assert (decision.replicas, decision.reason) == (1, Reason.MORE_PODS_DO_NOT_HELP)
     held = scale(WANTED, 1, 1, LATE, decision.memory, at + TRIAL_TIME + 60 * SECOND)
-    assert (held.replicas, held.reason) == (1, Reason.STORE_IS_THE_LIMIT)
+    assert (held.replicas, held.reason) == (1, Reason.MORE_PODS_DO_NOT_HELP)
     later = scale(WANTED, 1, 1, LATE, held.memory, at + TRIAL_TIME + CEILING_TIME)
     assert later.replicas == 2
 
@@ -107,7 +107,7 @@ def test_never_up_while_pods_wait_for_the_database() -> None:
     memory = ScaleMemory(high_since=NOW - 60 * SECOND)
     busy = replace(LATE, store_share=0.9)
     decision = scale(WANTED, 1, 1, busy, memory, NOW)
-    assert (decision.replicas, decision.reason) == (1, Reason.STORE_IS_THE_LIMIT)
+    assert (decision.replicas, decision.reason) == (1, Reason.MORE_PODS_DO_NOT_HELP)
     assert "90%" in decision.message
 
 
@@ -174,7 +174,7 @@ def test_without_an_honest_rate_before_there_is_no_verdict_but_time_to_settle() 
     at = NOW + 100 * SECOND
     ready = scale(SIX, 3, 3, LATE, second.memory, at)
     judged = scale(SIX, 3, 3, LATE, ready.memory, at + TRIAL_TIME)
-    assert (judged.replicas, judged.reason) == (2, Reason.STORE_IS_THE_LIMIT)
+    assert (judged.replicas, judged.reason) == (2, Reason.MORE_PODS_DO_NOT_HELP)
 
 
 def test_there_is_no_verdict_while_a_pod_is_silent() -> None:
@@ -184,7 +184,7 @@ def test_there_is_no_verdict_while_a_pod_is_silent() -> None:
     waiting = scale(SIX, 2, 2, one, ready.memory, NOW + TRIAL_TIME)
     assert (waiting.replicas, waiting.reason) == (2, Reason.SCALING)
     given_up = scale(SIX, 2, 2, one, waiting.memory, NOW + 2 * TRIAL_TIME)
-    assert given_up.reason != Reason.STORE_IS_THE_LIMIT
+    assert given_up.reason != Reason.MORE_PODS_DO_NOT_HELP
 
 
 def test_a_sick_pod_is_not_waited_for() -> None:
@@ -214,7 +214,7 @@ def test_a_number_that_did_not_help_is_remembered_on_the_way_down_and_up() -> No
     ready = scale(SIX, 4, 4, LATE, again.memory, at)
     at += TRIAL_TIME
     held = scale(SIX, 4, 4, replace(LATE, rate=200), ready.memory, at)
-    assert (held.replicas, held.reason) == (4, Reason.STORE_IS_THE_LIMIT)
+    assert (held.replicas, held.reason) == (4, Reason.MORE_PODS_DO_NOT_HELP)
     wanted = SIX.model_copy(update={"max_replicas": 3})
     assert scale(wanted, 4, 4, LATE, held.memory, at).memory.ceiling == 4
 

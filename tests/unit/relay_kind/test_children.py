@@ -252,6 +252,32 @@ def test_an_account_of_ones_own_is_used_and_none_is_made() -> None:
     assert pod_of(child(relay, "Deployment"))["spec"]["serviceAccountName"] == "mine"
 
 
+ROLE = {"eks.amazonaws.com/role-arn": "arn:aws:iam::123456789012:role/orders"}
+
+
+def test_the_account_has_the_annotations_by_which_a_cloud_knows_it() -> None:
+    theirs = {"outbox.dev/resource": "another"}
+    relay = outbox_relay(pod={"serviceAccountAnnotations": {**ROLE, **theirs}})
+    metadata = child(relay, "ServiceAccount")["metadata"]
+    assert metadata["annotations"] == {**ROLE, "outbox.dev/resource": "orders"}
+    plain = child(outbox_relay(), "ServiceAccount")["metadata"]
+    assert {**metadata, "annotations": plain["annotations"]} == plain
+
+
+def test_other_annotations_of_the_account_replace_the_pods() -> None:
+    """Clouds apply them when a pod is created."""
+
+    def revision(*annotations: dict[str, str]) -> str:
+        pod = {"serviceAccountAnnotations": annotations[0]} if annotations else {}
+        made = pod_of(child(outbox_relay(pod=pod), "Deployment"))
+        found: str = made["metadata"]["annotations"][REVISION]
+        return found
+
+    another = {name: f"{value}-2" for name, value in ROLE.items()}
+    assert len({revision(), revision(ROLE), revision(another)}) == 3
+    assert revision({}) == revision()  # an upgrade replaces no pods
+
+
 def test_labels_of_a_resource_do_not_replace_those_that_select() -> None:
     relay = outbox_relay(pod={"labels": {"app.kubernetes.io/name": "mine", "team": "shop"}})
     made = child(relay, "Deployment")

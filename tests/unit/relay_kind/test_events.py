@@ -54,6 +54,22 @@ def test_a_problem_and_its_end_are_announced() -> None:
     assert told(status(NO_SECRET), status(WELL)) == [("Recovered", False)]
 
 
+def test_open_egress_is_announced_once_and_trouble_does_not_end_it() -> None:
+    http = {"request": "Payload", "allowedHosts": ["*.example.com"]}
+    relay = outbox_relay(publisher={"http": http})
+    open_ = decide_status(relay, WELL, 1, None, NOW)
+    assert told(status(WELL), open_) == [("EgressOpen", True)]
+    assert told(open_, open_) == []  # also after a restart of the operator
+    later = 2 * QUIET_TIME
+    assert heard((SECOND, open_), (later, status(NO_SECRET)), (2 * later, open_)) == [
+        "EgressOpen",
+        "SecretMissing",
+        "Recovered",
+    ]
+    looks = (SECOND, open_), (later, status(WELL)), (2 * later, open_)
+    assert heard(*looks) == ["EgressOpen", "EgressOpen"]
+
+
 def test_a_pause_and_its_end_are_announced() -> None:
     assert told(status(WELL), status(WELL, paused=True)) == [("Paused", False)]
     assert told(status(WELL, paused=True), status(WELL)) == [("Resumed", False)]

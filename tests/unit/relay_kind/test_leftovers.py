@@ -14,7 +14,7 @@ from outbox_operator.relay.seen import RelaySeen
 from outbox_operator.relay.spec.resource import OutboxRelay, RelayStatus, RolledOut
 from outbox_operator.settings import OperatorSettings
 from outbox_operator.shared.reasons import Reason
-from outbox_operator.shared.seen import Refusal, Restraint
+from outbox_operator.shared.seen import Ends, Refusal, Restraint
 
 ACCOUNT = ("ServiceAccount", "orders-relay")
 NOT_OURS = outbox_relay(pod={"serviceAccountName": "mine"})
@@ -138,6 +138,6 @@ def test_what_nobody_owns_may_be_a_persons_copy_and_stays() -> None:
 
 @pytest.mark.parametrize("reason", [Reason.ROLLOUT_WAITING, Reason.FORBIDDEN])
 def test_while_the_change_is_not_written_all_stays(reason: Reason) -> None:
-    held = Restraint("Progressing", "True", reason, "", blocks_writes=reason == Reason.FORBIDDEN)
+    held = Restraint(Ends.BY_ITSELF, reason, "", blocks_writes=reason == Reason.FORBIDDEN)
     where = replace(around(COMPLETE, "orders-relay-old", current()), restraint=held)
     assert removed(where) == set()

@@ -11,7 +11,7 @@ from outbox_core.contract.publishers.union import PublisherSettings, PublisherUn
 from outbox_core.contract.settings import Behaviour
 from outbox_core.contract.values import SecretRef, Settings
 from outbox_operator.relay.spec.publishers.common import ServiceAccountToken, TlsRefs
-from outbox_operator.relay.spec.publishers.union import Publisher, rules_of_behaviour
+from outbox_operator.relay.spec.publishers.union import PublisherSpec, rules_of_behaviour
 from outbox_operator.relay.spec.secret_refs import translate
 from outbox_operator.shared.objects import SecretKeyRef
 
@@ -152,7 +152,7 @@ def test_the_chosen_kind_is_known_by_its_name() -> None:
 
 
 def test_resource_and_file_have_the_same_kinds() -> None:
-    assert Publisher.kinds() == PublisherSettings.kinds()
+    assert PublisherSpec.kinds() == PublisherSettings.kinds()
 
 
 class Flight(Behaviour):

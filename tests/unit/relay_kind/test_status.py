@@ -16,7 +16,6 @@ from outbox_operator.relay.status import (
     RENEWED_AFTER,
     STALE_AFTER,
     decide_invalid,
-    decide_right_missing,
     decide_status,
 )
 from outbox_operator.shared.conditions import Condition
@@ -452,15 +451,3 @@ def test_a_reason_that_is_no_word_does_not_stop_the_report() -> None:
     assert degraded(pod(ready=False, stopped=(Stopped("relay", 1, words, "Error"),))) == (
         "Unrecognised"
     )
-
-
-def test_a_right_that_the_operator_lacks_is_shown_and_nothing_else_changes() -> None:
-    before = decide_status(outbox_relay(), seen(pod(), deployment=deployment()), 1, None, NOW)
-    after = decide_right_missing(before, 2, "secrets is forbidden", NOW)
-    found = {c.type: c for c in after.conditions}
-    assert (found["Degraded"].status, found["Degraded"].reason) == ("True", "RightMissing")
-    assert found["Stalled"].status == "True"
-    assert "secrets is forbidden" in found["Degraded"].message
-    assert found["Ready"] == next(c for c in before.conditions if c.type == "Ready")
-    assert after.observed_generation == before.observed_generation
-    assert decide_right_missing(after, 2, "secrets is forbidden", NOW) == after

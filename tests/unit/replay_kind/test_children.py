@@ -101,6 +101,12 @@ def test_an_account_of_ones_own_is_used_bound_and_not_made() -> None:
     assert job(replay)["spec"]["template"]["spec"]["serviceAccountName"] == "mine"
 
 
+def test_the_account_has_the_annotations_by_which_a_cloud_knows_it() -> None:
+    given = {"iam.gke.io/gcp-service-account": "orders@shop.iam.gserviceaccount.com"}
+    found = wanted(outbox_replay(pod={"serviceAccountAnnotations": given}))["ServiceAccount"]
+    assert found["metadata"]["annotations"].items() >= given.items()
+
+
 @pytest.mark.parametrize(("namespaces", "kind"), [((), "ClusterRole"), (("shop",), "Role")])
 def test_the_rights_are_those_that_the_chart_made(namespaces: tuple[str, ...], kind: str) -> None:
     operator = OperatorSettings(namespaces=namespaces, driver_role="ours-driver")

@@ -3,7 +3,8 @@
 from datetime import UTC, datetime
 
 from outbox_core.contract.reasons import ProcessReason
-from outbox_operator.shared.conditions import Condition, RelayCondition, carried_over
+from outbox_operator.kinds import RelayCondition
+from outbox_operator.shared.conditions import Condition, carried_over
 from outbox_operator.shared.reasons import Reason
 
 MORNING = datetime(2026, 6, 1, 8, tzinfo=UTC)

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fixtures.made_resources import outbox_relay
-from outbox_operator.shared.names import LONGEST_LABEL, child_name, fitting, selector
+from outbox_operator.shared.names import LABEL_CHARACTERS, child_name, fitting, selector
 
 NAMES = st.from_regex(r"[a-z0-9]([-a-z0-9.]{0,100}[a-z0-9])?", fullmatch=True)
 SERVICE = re.compile(r"[a-z]([-a-z0-9]*[a-z0-9])?")
@@ -25,7 +25,7 @@ def test_every_name_makes_names_that_every_kind_takes(name: str) -> None:
         made = child_name(relay, role)
         assert SERVICE.fullmatch(made), made
         assert len(made) <= 52  # a CronJob's
-    assert len(selector(relay, "relay")["app.kubernetes.io/instance"]) <= LONGEST_LABEL
+    assert len(selector(relay, "relay")["app.kubernetes.io/instance"]) <= LABEL_CHARACTERS
 
 
 @pytest.mark.parametrize("other", ["a-b", "a..b", "a.b.", "A.b"])

@@ -4,7 +4,7 @@ import re
 from pathlib import Path
 
 from outbox_core.contract.reasons import ProcessReason as RelayReason
-from outbox_operator.shared.conditions import RelayCondition, ReplayCondition
+from outbox_operator.kinds import CUSTOM_KINDS
 from outbox_operator.shared.reasons import Reason
 
 PAGE = (Path(__file__).resolve().parents[3] / "docs" / "troubleshooting.md").read_text()
@@ -26,4 +26,5 @@ def test_every_reason_has_its_meaning_and_cure() -> None:
 
 
 def test_every_condition_is_explained() -> None:
-    assert words_of("condition") == {*map(str, RelayCondition), *map(str, ReplayCondition)}
+    every = {str(c) for kind in CUSTOM_KINDS.values() for c in kind.conditions}
+    assert words_of("condition") == every

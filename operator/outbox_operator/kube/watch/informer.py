@@ -80,7 +80,8 @@ class Informer:
                 if missing and time.monotonic() - last_known >= UNKNOWN_KIND_SECONDS:
                     self._do_without(error)
                     with contextlib.suppress(TimeoutError):
-                        await asyncio.wait_for(self.known.wait(), UNKNOWN_KIND_SECONDS)
+                        async with asyncio.timeout(UNKNOWN_KIND_SECONDS):
+                            await self.known.wait()
                     self.known.clear()
                     continue
                 if error.status != 410:  # "Gone" is normal: the server no longer has our version

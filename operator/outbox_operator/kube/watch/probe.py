@@ -1,5 +1,5 @@
 """
-Probes of what Kopf watches: OutboxRelays and OutboxReplays.
+Probes of what Kopf watches: the custom resources.
 
 Kopf retries for ever and does not report whether its watches work. So a probe requests the same
 with the same rights: a list of one, and the start of a watch. Kopf must report the listed resource

@@ -10,6 +10,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from outbox_operator.kinds import all_kinds
 from outbox_operator.kube.watch.state import Watch
 
 REFUSED_USER = re.compile(r'User "([^"]+)"')
@@ -25,9 +26,7 @@ class Readiness:
 
 def readiness(watches: Sequence[Watch]) -> Readiness:
     if not watches:
-        return Readiness(
-            False, "not watching yet: waiting for the kinds OutboxRelay and OutboxReplay"
-        )
+        return Readiness(False, f"not watching yet: waiting for the kinds {all_kinds()}")
     places = list(dict.fromkeys(w.namespace for w in watches))
     of = {place: [w for w in watches if w.namespace == place] for place in places}
     whole = [place for place in places if all(w.synced for w in of[place])]

@@ -1,17 +1,13 @@
 """ServiceAccount and PodDisruptionBudget: the pods' identity, and how many may go at once."""
 
 from outbox_operator.relay.spec.resource import OutboxRelay
+from outbox_operator.shared.accounts import build_account
 from outbox_operator.shared.names import Manifest, owned, selector
 
 
 def build_service_account(relay: OutboxRelay) -> Manifest:
-    """It has no rights: a relay never talks to the API server."""
-    return {
-        "apiVersion": "v1",
-        "kind": "ServiceAccount",
-        "metadata": owned(relay, "relay"),
-        "automountServiceAccountToken": False,
-    }
+    """Without rights, because a relay never talks to the API server."""
+    return build_account(relay, relay.spec.pod)
 
 
 def build_disruption_budget(relay: OutboxRelay) -> Manifest:

@@ -14,6 +14,9 @@ from outbox_operator.shared.pod_parts import PORT
 
 SECRETS_HASH = "outbox.dev/secrets"
 """An annotation of the pods, so that a changed Secret replaces them."""
+ACCOUNT_HASH = "outbox.dev/service-account"
+"""An annotation of the pods, so that changed annotations of their account replace them: clouds
+apply them when a pod is created."""
 
 AFTER_DRAIN_TIME = timedelta(seconds=10)
 """For finalising the last events and giving back the rest."""
@@ -34,7 +37,7 @@ def build_deployment(
         "relay",
         config,
         [relay_container(relay, operator)],
-        {SECRETS_HASH: secrets_hash},
+        {SECRETS_HASH: secrets_hash, **account_hash(relay)},
         **inits(relay, operator),
         terminationGracePeriodSeconds=grace(relay),
         topologySpreadConstraints=spread(relay),
@@ -56,11 +59,19 @@ def build_deployment(
     }
 
 
+def account_hash(relay: OutboxRelay) -> dict[str, str]:
+    given = relay.spec.pod.service_account_annotations
+    return {ACCOUNT_HASH: digest_of(dict(given))} if given else {}
+
+
+def digest_of(value: Manifest) -> str:
+    return hashlib.sha256(json.dumps(value, sort_keys=True).encode()).hexdigest()[:10]
+
+
 def revised(template: Manifest) -> Manifest:
     """The template with its own digest, which tells pods of this revision from older ones."""
-    digest = hashlib.sha256(json.dumps(template, sort_keys=True).encode()).hexdigest()[:10]
     metadata = template["metadata"]
-    annotations = {**metadata["annotations"], REVISION: digest}
+    annotations = {**metadata["annotations"], REVISION: digest_of(template)}
     return {**template, "metadata": {**metadata, "annotations": annotations}}
 
 

@@ -159,19 +159,21 @@ def _up(
             return _back(wanted, current, trial.before, trial.rate, load, memory, now)
         memory = replace(memory, trial=None)
     if now - high_since < wanted.scale_up_stabilization:
-        return Scale(current, Reason.AS_EXPECTED, f"{why}; not for long yet", memory)
+        return Scale(
+            current, Reason.AS_EXPECTED, f"{why}; waiting for scaleUpStabilization", memory
+        )
     if current >= wanted.max_replicas:
         return Scale(current, Reason.AT_MAXIMUM, f"{why}; maxReplicas is reached", memory)
     most = wanted.max_replicas if memory.ceiling is None else memory.ceiling
     if current >= most:
         message = f"{why}; more pods did not help a while ago: database or broker is the limit"
-        return Scale(current, Reason.STORE_IS_THE_LIMIT, message, memory)
+        return Scale(current, Reason.MORE_PODS_DO_NOT_HELP, message, memory)
     if load.store_share is not None and load.store_share >= STORE_BUSY_SHARE:
         message = (
             f"{why}; pods spend {load.store_share:.0%} of their work waiting for the database: "
             "more of them would only queue there"
         )
-        return Scale(current, Reason.STORE_IS_THE_LIMIT, message, memory)
+        return Scale(current, Reason.MORE_PODS_DO_NOT_HELP, message, memory)
     more = min(wanted.max_replicas, most, current + max(1, current // 2))
     # A rate that includes the time before the burst is too low: any later rate would look like a
     # gain.
@@ -200,7 +202,7 @@ def _back(
     memory = replace(
         memory.settled(), high_since=now, ceiling=back, ceiling_until=now + CEILING_TIME
     )
-    return Scale(back, Reason.STORE_IS_THE_LIMIT, message, memory)
+    return Scale(back, Reason.MORE_PODS_DO_NOT_HELP, message, memory)
 
 
 def _learnt(memory: ScaleMemory, current: int) -> ScaleMemory:
@@ -224,7 +226,9 @@ def _down(wanted: Autoscaling, current: int, memory: ScaleMemory, now: datetime)
     if memory.low_since is None or now - memory.low_since < wait:
         message = "the lag is within the target"
         if in_doubt and current == memory.needed:
-            message += f"; with fewer pods it was not: they are tried after {format_duration(wait)}"
+            message += (
+                f"; with fewer pods it was not; fewer are tried again in {format_duration(wait)}"
+            )
         return Scale(current, Reason.AS_EXPECTED, message, memory)
     if memory.needed is not None and current < memory.needed:
         memory = replace(memory, needed=None, returns=0)  # fewer are enough now

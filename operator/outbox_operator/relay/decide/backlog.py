@@ -100,6 +100,12 @@ def unhealthy(
     return None
 
 
+def dead_events(backlog: Backlog, errors: Sequence[TopError]) -> str:
+    """How many there are, and why."""
+    most = f", most of them because: {errors[0].text}" if errors else ""
+    return f"dead events: {about(backlog, backlog.dead)}{most}"
+
+
 def about(backlog: Backlog, count: int) -> str:
     return f"about {count}" if backlog.approximate else str(count)
 
@@ -109,8 +115,7 @@ def _and_dead(relay: OutboxRelay, backlog: Backlog, errors: Sequence[TopError]) 
 
 
 def _dead(relay: OutboxRelay, backlog: Backlog, errors: Sequence[TopError]) -> str:
-    most = f", most of them because: {errors[0].text}" if errors else ""
     return (
-        f"dead events: {about(backlog, backlog.dead)}{most}. List them with `outbox-relay "
-        "dead`; when the cause is fixed, replay them with an OutboxReplay"
+        f"{dead_events(backlog, errors)}. List them with `outbox-relay dead`; when the cause is "
+        "fixed, replay them with an OutboxReplay"
     )

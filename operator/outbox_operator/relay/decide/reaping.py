@@ -8,10 +8,10 @@ come and go do not switch it on and off.
 
 from datetime import datetime, timedelta
 
+from outbox_operator.kinds import RelayCondition
 from outbox_operator.relay.decide.rollout import count_pods, is_complete
 from outbox_operator.relay.seen import RelaySeen
 from outbox_operator.relay.spec.resource import OutboxRelay
-from outbox_operator.shared.conditions import RelayCondition
 from outbox_operator.shared.names import child_name
 
 SOON_BACK_TIME = timedelta(minutes=1)

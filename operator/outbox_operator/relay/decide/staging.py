@@ -16,12 +16,11 @@ from outbox_operator.relay.children.deployment import SECRETS_HASH
 from outbox_operator.relay.decide.rollout import revision_in_use
 from outbox_operator.relay.seen import RelaySeen
 from outbox_operator.relay.spec.resource import OutboxRelay
-from outbox_operator.shared.conditions import RelayCondition
 from outbox_operator.shared.marks import APPLIED, annotation, digest, is_orphan
 from outbox_operator.shared.names import Manifest
 from outbox_operator.shared.objects import Body
 from outbox_operator.shared.reasons import Reason
-from outbox_operator.shared.seen import Restraint
+from outbox_operator.shared.seen import Ends, Restraint
 
 STAGED = "Deployment"
 """The child that waits: the pods. The file that the new pods read is in a new ConfigMap."""
@@ -85,8 +84,7 @@ def without_staged(seen: RelaySeen, wanted: Sequence[Manifest]) -> list[Manifest
 
 def what_waits(turn: datetime, pause: timedelta) -> Restraint:
     return Restraint(
-        RelayCondition.PROGRESSING,
-        "True",
+        Ends.BY_ITSELF,
         Reason.ROLLOUT_WAITING,
         "the operator was upgraded or reconfigured, which changes the pods of all relays: one "
         f"relay every {pause.total_seconds():g} s (operator.rolloutDelay), this one at "

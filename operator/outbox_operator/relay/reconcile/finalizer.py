@@ -10,7 +10,6 @@ import logging
 from datetime import UTC, datetime
 
 from outbox_operator.kube.api import Unreachable
-from outbox_operator.kube.kinds import RELAYS
 from outbox_operator.kube.writer import Writer
 from outbox_operator.relay.decide.deletion import (
     RETIRE,
@@ -44,7 +43,7 @@ class Finalizer:
         finalizers = decide_finalizers(relay, RelaySeen())
         if is_being_deleted(relay) or finalizers == list(relay.metadata.finalizers):
             return relay
-        done = await self._writer.set_finalizers(RELAYS, relay, finalizers)
+        done = await self._writer.set_finalizers(relay, finalizers)
         version = done["metadata"]["resourceVersion"]
         update = {"finalizers": tuple(finalizers), "resource_version": version}
         return relay.model_copy(update={"metadata": relay.metadata.model_copy(update=update)})
@@ -55,7 +54,7 @@ class Finalizer:
         meta = resource.metadata
         wanted = must_be_retired(body) and before.relay_name is not None
         if wanted and meta.deletion_timestamp is None and RETIRE not in meta.finalizers:
-            await self._writer.set_finalizers(RELAYS, resource, [*meta.finalizers, RETIRE])
+            await self._writer.set_finalizers(resource, [*meta.finalizers, RETIRE])
 
     async def release(self, relay: OutboxRelay, seen: RelaySeen) -> bool:
         """Remove the finalizer if nothing is left to do before the deletion. Returns whether the
@@ -65,7 +64,7 @@ class Finalizer:
             return False
         if retirement(relay, seen) == "Complete":
             self._accounted.add(relay.metadata.uid)
-        await self._writer.set_finalizers(RELAYS, relay, finalizers)
+        await self._writer.set_finalizers(relay, finalizers)
         return not finalizers
 
     def reported(self, uid: str, status: RelayStatus) -> None:

@@ -13,14 +13,12 @@ Called by `dispatch` for one relay at a time. Three things are not in that order
   what old pods still need would be removed.
 """
 
-import contextlib
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 
 from pydantic import ValidationError
 
-from outbox_operator.kube.api import ApiError, Unreachable
-from outbox_operator.kube.kinds import RELAYS
+from outbox_operator.kinds import RELAY
 from outbox_operator.kube.writer import Writer
 from outbox_operator.reconciling import KindReconciler, Reconciled
 from outbox_operator.relay.decide.autoscaling import ScaleMemory
@@ -47,7 +45,6 @@ from outbox_operator.relay.seen import RelaySeen
 from outbox_operator.relay.spec.resource import OutboxRelay, RelayStatus
 from outbox_operator.relay.status import (
     decide_invalid,
-    decide_right_missing,
     decide_status,
     while_blocked,
 )
@@ -88,7 +85,7 @@ class Plan:
 
 class RelayReconciler(KindReconciler[RelayMemory]):
     def __init__(self, settings: OperatorSettings, gatherer: RelayGatherer, writer: Writer) -> None:
-        super().__init__(RELAYS, settings, writer, RelayMemory)
+        super().__init__(RELAY, settings, writer, RelayMemory)
         self._gatherer = gatherer
         self._finalizer = Finalizer(writer)
         self._turns = Turns(settings.rollout_delay)
@@ -117,14 +114,6 @@ class RelayReconciler(KindReconciler[RelayMemory]):
 
     async def after_deletion(self, key: Key) -> None:
         await self._finalizer.report_skipped(key)
-
-    async def lacks_right(self, body: Body, why: str) -> None:
-        before = RelayStatus.model_validate(body.get("status") or {})
-        generation = body["metadata"].get("generation", 0)
-        now = datetime.now(UTC)
-        status = decide_right_missing(before, generation, why, now)
-        with contextlib.suppress(ApiError, Unreachable):  # it may be this right that is missing
-            await self._report(without_spec(body), body, status, [], now)
 
     # Decide --------------------------------------------------------------------------------------
 
@@ -187,7 +176,7 @@ class RelayReconciler(KindReconciler[RelayMemory]):
             return plan.seen
         if lacks(plan.seen, children) or adopts(plan.seen, children.wanted, children.unwanted):
             # The garbage collector would remove children of a deleted owner.
-            await self._gatherer.confirm(RELAYS, relay)
+            await self._gatherer.confirm(relay)
         seen = await self._writer.apply(relay, children.wanted, plan.seen)
         leftovers = decide_leftovers(relay, seen, children, plan.replicas.wanted)
         kept = await self._writer.remove(relay, [*children.unwanted, *leftovers], seen)

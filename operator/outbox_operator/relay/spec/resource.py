@@ -15,7 +15,7 @@ from outbox_core.contract.settings import Behaviour
 from outbox_core.contract.values import Settings, Time
 from outbox_operator.relay.spec.autoscaling import MOST_REPLICAS, Autoscaling
 from outbox_operator.relay.spec.pod import RelayPod
-from outbox_operator.relay.spec.publishers.union import Publisher
+from outbox_operator.relay.spec.publishers.union import PublisherSpec
 from outbox_operator.shared.conditions import Condition
 from outbox_operator.shared.objects import (
     API_VERSION,
@@ -32,7 +32,7 @@ LONGEST_OBJECT_NAME = 189
 most that `RelaySettings.name` allows."""
 
 
-class Reaper(Settings):
+class ReaperSpec(Settings):
     schedule: Annotated[str, Field(max_length=100, pattern=r"^(@[a-z]+|[^ ]+( [^ ]+){4})$")] = (
         "* * * * *"
     )
@@ -53,6 +53,10 @@ class NetworkPolicy(Settings):
     egress: Annotated[tuple[EgressRule, ...], Field(max_length=50)] | None = None
     """Where pods may connect to, as in a NetworkPolicy's spec; DNS is always allowed. Default:
     everywhere, because only you know where your database and broker are."""
+    egress_elsewhere: bool = False
+    """Whether something else limits where pods may connect to: policies of your own, a service
+    mesh, a firewall. The operator cannot see that; it only stops warning (`EgressOpen`) that events
+    choose hosts and nothing limits them."""
 
 
 class RelaySpec(Behaviour):
@@ -65,7 +69,7 @@ class RelaySpec(Behaviour):
     when two clusters use one database."""
     store: Store
     """Where the events are."""
-    publisher: Publisher
+    publisher: PublisherSpec
     """Where they go: exactly one kind of publisher."""
     replicas: Annotated[int, Field(ge=0, le=MOST_REPLICAS)] = 1
     """How many pods. `kubectl scale`, a HorizontalPodAutoscaler or KEDA may set it. Leave it out if
@@ -79,7 +83,7 @@ class RelaySpec(Behaviour):
     Retain: events keep accumulating for it, and a resource of the same name continues where it
     stopped. Delete: the relay is retired, and the database forgets it and what it had not published
     yet."""
-    reaper: Reaper = Reaper()
+    reaper: ReaperSpec = ReaperSpec()
     """The CronJob that gives back what dead processes had claimed."""
     network_policy: NetworkPolicy = NetworkPolicy()
     """Who may connect to the pods, and where the pods may connect to."""
@@ -101,7 +105,7 @@ class RelaySpec(Behaviour):
         return self
 
     @property
-    def publisher_union(self) -> Publisher:
+    def publisher_union(self) -> PublisherSpec:
         return self.publisher
 
 

@@ -5,7 +5,7 @@ from outbox_operator.relay.spec.autoscaling import Autoscaling
 from outbox_operator.relay.spec.pod import RelayPod
 from outbox_operator.relay.spec.publishers import union as publishers
 from outbox_operator.relay.spec.resource import LONGEST_OBJECT_NAME, OutboxRelay, RelaySpec
-from outbox_operator.shared.rules import VOLUMES_FIT, Immutable, Rule, Rules, length
+from outbox_operator.shared.rules import OF_PODS, Immutable, Rule, Rules, length
 from outbox_operator.shared.store import TLS_ENV, TLS_SET_TWICE
 
 IMMUTABLE: Immutable = {
@@ -52,5 +52,5 @@ RULES: Rules = {
     Autoscaling: (
         Rule("self.minReplicas <= self.maxReplicas", "minReplicas must not be above maxReplicas"),
     ),
-    RelayPod: VOLUMES_FIT,
+    RelayPod: OF_PODS,
 }

@@ -3,18 +3,15 @@ create executors."""
 
 from outbox_operator.replay.spec.resource import OutboxReplay
 from outbox_operator.settings import OperatorSettings
+from outbox_operator.shared.accounts import build_account
 from outbox_operator.shared.names import Manifest, owned, service_account_of
 
 RBAC = "rbac.authorization.k8s.io"
 
 
 def build_replay_account(replay: OutboxReplay) -> Manifest:
-    return {
-        "apiVersion": "v1",
-        "kind": "ServiceAccount",
-        "metadata": owned(replay, "replay"),
-        "automountServiceAccountToken": False,  # the driver's pod requests it, executors do not
-    }
+    """The driver's pod requests its token, executors do not."""
+    return build_account(replay, replay.spec.pod)
 
 
 def build_role_binding(replay: OutboxReplay, operator: OperatorSettings) -> Manifest:

@@ -1,6 +1,14 @@
 """The rules of OutboxReplay in CEL: see `shared.rules`."""
 
-from outbox_core.contract.selection import Range, Selection
+from outbox_core.contract.replay import NO_STATE
+from outbox_core.contract.selection import (
+    EMPTY_RANGE,
+    NO_BOUND,
+    NOT_PUBLISHED,
+    TOO_WIDE,
+    Range,
+    Selection,
+)
 from outbox_operator.replay.spec.resource import POD_KEYS, POD_KEYS_REFUSED, ReplaySpec
 from outbox_operator.shared.rules import Immutable, Rule, Rules
 
@@ -19,30 +27,25 @@ OTHERS = [
 
 RULES: Rules = {
     Range: (
-        Rule("has(self.after) || has(self.before)", "name at least one of after and before"),
-        Rule(
-            "!has(self.after) || !has(self.before) || self.after < self.before",
-            "after must be earlier than before: nothing lies between",
-        ),
+        Rule("has(self.after) || has(self.before)", NO_BOUND),
+        Rule("!has(self.after) || !has(self.before) || self.after < self.before", EMPTY_RANGE),
     ),
     Selection: (
         Rule(
             "!has(self.published) || (has(self.states) && 'PUBLISHED' in self.states)",
-            "published needs states: [PUBLISHED]: nothing else was published",
+            NOT_PUBLISHED,
         ),
         Rule(
             "!has(self.states) || !('PUBLISHED' in self.states) || "
             + " || ".join(f"has(self.{other})" for other in OTHERS),
-            "PUBLISHED alone is everything that ever went out: narrow it, for example by created "
-            'or eventTypes; eventTypes: ["*"] if you mean everything',
+            TOO_WIDE,
         ),
     ),
     ReplaySpec: (
         Rule(
             "self.action != 'Backfill' || (!has(self.select.states) && "
             "!has(self.select.published) && !has(self.select.errorMatches))",
-            "Backfill takes events that the relay never had, so they have no state: remove "
-            "select.states, select.published and select.errorMatches",
+            NO_STATE,
         ),
         Rule(
             f"!has(self.sparkConf) || self.sparkConf.all(key, !key.matches(r'{POD_KEYS}'))",

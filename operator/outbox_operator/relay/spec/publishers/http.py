@@ -6,6 +6,8 @@ from pydantic import Field, model_validator
 
 from outbox_core.contract.publishers.http import (
     HOSTS_NEEDED,
+    LOGIN_IN_URL,
+    NO_LOGIN_IN_URL,
     PAYLOAD_IS_RAW,
     SOR_METHOD,
     TIMEOUT_FITS,
@@ -62,6 +64,11 @@ class Http(HttpBase):
 RULES: Rules = {
     Http: (
         Rule("has(self.url) == (self.request != 'Payload')", URL_OR_PAYLOAD),
+        Rule(
+            f"(!has(self.url) || !self.url.matches('{LOGIN_IN_URL}')) && "
+            f"(!has(self.check) || !self.check.url.matches('{LOGIN_IN_URL}'))",
+            NO_LOGIN_IN_URL,
+        ),
         Rule(
             "(has(self.allowedHosts) && size(self.allowedHosts) > 0) || "
             "(has(self.url) && self.url.matches('^https?://[^/?#{]*([/?#]|$)'))",

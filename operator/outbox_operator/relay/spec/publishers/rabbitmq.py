@@ -2,7 +2,7 @@
 
 from pydantic import model_validator
 
-from outbox_core.contract.publishers.rabbitmq import RabbitMQBase
+from outbox_core.contract.publishers.rabbitmq import HOSTS_ALONE, RabbitMQBase
 from outbox_operator.relay.spec.publishers.common import TlsRefs
 from outbox_operator.shared.objects import SecretKeyRef
 from outbox_operator.shared.rules import Rule, Rules
@@ -13,8 +13,8 @@ USERNAME_AND_PASSWORD = "usernameSecretRef and passwordSecretRef go together: ad
 class RabbitMQ(RabbitMQBase):
     username_secret_ref: SecretKeyRef | None = None
     """The user that the relay logs in as. Without one: the name in its certificate, if `tls` has
-    one (mechanism EXTERNAL); otherwise `guest`, whom RabbitMQ lets in from its own machine
-    only."""
+    one (mechanism EXTERNAL); otherwise `guest`, which RabbitMQ accepts only from
+    localhost."""
     password_secret_ref: SecretKeyRef | None = None
     """The password. When it changes, relays use the new one."""
     tls: TlsRefs | None = None
@@ -29,6 +29,7 @@ class RabbitMQ(RabbitMQBase):
 
 RULES: Rules = {
     RabbitMQ: (
+        Rule("!self.hosts.contains('@') && !self.hosts.contains('/')", HOSTS_ALONE),
         Rule("has(self.usernameSecretRef) == has(self.passwordSecretRef)", USERNAME_AND_PASSWORD),
     ),
 }

@@ -16,17 +16,14 @@ class Smtp(SmtpBase):
     password_secret_ref: SecretKeyRef | None = None
     """The password. When it changes, new connections use the new one."""
     tls: TlsRefs | None = None
-    """Whom to trust, and who we are. Default: the usual public CAs, and nobody."""
+    """CA to trust, and the relay's client certificate. Default: the system's CAs, no
+    certificate."""
 
     @model_validator(mode="after")
     def fits_its_encryption(self) -> "Smtp":
         if (self.username_secret_ref is None) != (self.password_secret_ref is None):
             raise ValueError(NAME_AND_PASSWORD)
-        if self.start_tls == "None" and self.username_secret_ref is not None:
-            raise ValueError(LOGIN_IN_CLEAR)
-        if self.start_tls == "None" and self.tls is not None:
-            raise ValueError(TLS_UNUSED)
-        return self
+        return self.encrypted(self.username_secret_ref is not None, self.tls is not None)
 
 
 RULES: Rules = {

@@ -2,7 +2,7 @@
 
 from pydantic import model_validator
 
-from outbox_core.contract.publishers.sqs import SqsBase
+from outbox_core.contract.publishers.sqs import NO_LOGIN_IN_URL, SqsBase
 from outbox_operator.shared.objects import SecretKeyRef
 from outbox_operator.shared.rules import Rule, Rules
 
@@ -12,7 +12,7 @@ BOTH_KEYS = "accessKeyIdSecretRef and secretAccessKeySecretRef go together: add 
 class Sqs(SqsBase):
     access_key_id_secret_ref: SecretKeyRef | None = None
     """With secretAccessKeySecretRef. Default: the pods' own identity, as AWS gives it to their
-    service account (pod.serviceAccountName), by IRSA or EKS Pod Identity."""
+    service account by IRSA (pod.serviceAccountAnnotations) or EKS Pod Identity."""
     secret_access_key_secret_ref: SecretKeyRef | None = None
     """When it changes, relays use the new one."""
     ca_secret_ref: SecretKeyRef | None = None
@@ -28,5 +28,8 @@ class Sqs(SqsBase):
 HOLDS_ORDER = "self.publisher.sqs.queueUrl.endsWith('.fifo')"
 
 RULES: Rules = {
-    Sqs: (Rule("has(self.accessKeyIdSecretRef) == has(self.secretAccessKeySecretRef)", BOTH_KEYS),),
+    Sqs: (
+        Rule("!self.queueUrl.contains('@')", NO_LOGIN_IN_URL),
+        Rule("has(self.accessKeyIdSecretRef) == has(self.secretAccessKeySecretRef)", BOTH_KEYS),
+    ),
 }

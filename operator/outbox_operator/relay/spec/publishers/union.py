@@ -25,7 +25,7 @@ from outbox_operator.relay.spec.publishers.sqs import Sqs
 from outbox_operator.shared.rules import Rule, Rules, length
 
 
-class Publisher(PublisherUnion):
+class PublisherSpec(PublisherUnion):
     kafka: Kafka | None = None
     """Apache Kafka, or a broker that speaks its protocol."""
     http: Http | None = None
@@ -47,11 +47,11 @@ HOLDS_ORDER: Mapping[str, str] = {"sqs": SQS_HOLDS_ORDER}
 `self.publisher.<kind>`."""
 
 RULES: Rules = {
-    Publisher: (
+    PublisherSpec: (
         Rule(
-            f"[{', '.join(f'has(self.{kind})' for kind in Publisher.kinds())}]"
+            f"[{', '.join(f'has(self.{kind})' for kind in PublisherSpec.kinds())}]"
             ".exists_one(given, given)",
-            f"name exactly one publisher: {Publisher.names()}",
+            f"name exactly one publisher: {PublisherSpec.names()}",
         ),
     ),
     **COMMON_RULES,
@@ -66,7 +66,7 @@ RULES: Rules = {
 
 
 def rules_of_behaviour(
-    union: type[PublisherUnion] = Publisher, holds_order: Mapping[str, str] = HOLDS_ORDER
+    union: type[PublisherUnion] = PublisherSpec, holds_order: Mapping[str, str] = HOLDS_ORDER
 ) -> Iterator[Rule]:
     """Rules of a spec with one of these publishers: what `Behaviour` demands of any."""
     for kind in union.kinds():
