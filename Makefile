@@ -1,10 +1,10 @@
 # One command each; CI calls the same. Needs only Debian with make and python3.
 .DEFAULT_GOAL := help
-.PHONY: help dev try format lint check test conformance chaos images cluster cluster-down shell demo docs bench bench-peers bench-operator bench-replay release clean
+.PHONY: help dev try format lint check test conformance chaos images cluster cluster-down shell demo docs bench bench-peers bench-publishers bench-operator bench-replay release clean
 bin := .venv/bin
 
 help: ## Show this
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-16s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 dev: ## Set up PostgreSQL, the brokers and the Python environment, whatever is missing
 	@dev/setup
@@ -67,6 +67,10 @@ bench: dev ## Measure: throughput, latency, CPU, WAL, memory, growth
 
 bench-peers: dev ## The same work done by other relays, with ratios
 	$(bin)/python -m bench.peers
+
+bench-publishers: ## Every kind of destination on its real server, beside Debezium Server's sink of it
+	@dev/setup bench
+	$(bin)/python -m bench.publishers
 
 bench-operator: dev ## Five hundred relays on one operator
 	$(bin)/python -m bench.operator_scale

@@ -1,26 +1,23 @@
 """
-The lab: the servers of one run of the bench, and a fresh database and topic for each measurement.
+The lab: the servers of one run of the bench, and a fresh database and destination for each
+measurement.
 
-PostgreSQL and Kafka are as durable as in production. Only settings that would make runs differ are
-changed, in the same way for every system that is measured.
+PostgreSQL and the servers that events go to are as durable as in production. Only settings that
+would make runs differ are changed, in the same way for every system that is measured.
 """
 
 import itertools
-import time
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
 import psycopg
-from confluent_kafka import Producer
 
-from bench.topics import Topics
-from bench.workload import consume, payload_of
-from dev.services import Kafka, Postgres, scratch
-from dev.services.kafka import LONG_RUN, QUIET
+from bench.destinations import KINDS
+from bench.destinations.base import Destination
+from dev.services import Postgres, scratch
 
 Flavour = Literal["plain", "logical", "counting"]
 
@@ -39,21 +36,16 @@ FLAVOURS: dict[Flavour, dict[str, str]] = {
     # Counting statements costs a little: enabled only where they are counted.
     "counting": {"wal_level": "replica", "shared_preload_libraries": "pg_stat_statements"},
 }
-PARTITIONS = 6
-WARM_UP_EVENTS = 600_000
-WARM_UP_SINGLE_EVENTS = 10_000
-HEADERS: list[tuple[str, str | bytes | None]] = [("a-header", "its value")] * 4
 
 
 @dataclass(frozen=True)
 class Site:
-    """The database and topic of one measurement."""
+    """The database of one measurement, and where its events go; both have the same name."""
 
     postgres: Postgres
-    kafka: Kafka
-    topics: Topics
+    destination: Destination
     dsn: str
-    topic: str
+    name: str
     folder: Path
 
 
@@ -63,9 +55,7 @@ class Lab:
         self._stack = stack
         self._numbers = itertools.count(1)
         self._postgres: dict[Flavour, Postgres] = {}
-        self.kafka = stack.enter_context(Kafka(folder / "kafka", jvm=LONG_RUN))
-        self.topics = Topics(self.kafka.bootstrap)
-        self._warm_up()
+        self._destinations: dict[str, Destination] = {}
 
     def postgres(self, flavour: Flavour) -> Postgres:
         """Started at its first use; an idle server does not measurably affect the others."""
@@ -74,57 +64,32 @@ class Lab:
             self._postgres[flavour] = self._stack.enter_context(server)
         return self._postgres[flavour]
 
+    def destination(self, kind: str) -> Destination:
+        """Likewise."""
+        if kind not in self._destinations:
+            folder = self._folder / f"to-{kind}"
+            folder.mkdir()
+            self._destinations[kind] = KINDS[kind](folder, self._stack)
+        return self._destinations[kind]
+
     @contextmanager
-    def site(self, flavour: Flavour = "plain", template: str | None = None) -> Iterator[Site]:
-        """A database, as a copy of `template` if given, and a topic; both are deleted again."""
+    def site(
+        self, flavour: Flavour = "plain", template: str | None = None, kind: str = "kafka"
+    ) -> Iterator[Site]:
+        """A database, as a copy of `template` if given, and a place for its events; both are
+        deleted again."""
         postgres = self.postgres(flavour)
+        destination = self.destination(kind)
         name = f"bench_{next(self._numbers)}"
         folder = self._folder / name
         folder.mkdir()
         dsn = copy_of(postgres, template, name) if template else postgres.create_database(name)
-        self.topics.create(name, PARTITIONS)
+        destination.create(name)
         try:
-            yield Site(postgres, self.kafka, self.topics, dsn, name, folder)
+            yield Site(postgres, destination, dsn, name, folder)
         finally:
-            self.topics.delete(name)
+            destination.delete(name)
             postgres.drop_database(name)
-
-    def _warm_up(self) -> None:
-        """
-        The broker's JVM compiles code while it works: the first measurement would pay for that.
-        Measured: a first drain cost 18 microseconds per event, a seventh 9. So both kinds of work
-        that follow, large requests and single events that a consumer waits for, are done until it
-        has settled.
-        """
-        self.topics.create("warm-up", PARTITIONS)
-        producer = Producer(
-            {
-                "bootstrap.servers": self.kafka.bootstrap,
-                "enable.idempotence": True,
-                "linger.ms": 0,
-                **QUIET,
-            }
-        )
-        for n in range(WARM_UP_EVENTS):
-            while True:
-                try:
-                    producer.produce("warm-up", payload_of(n), key=b"%d" % n, headers=HEADERS)
-                    break
-                except BufferError:
-                    producer.poll(0.1)
-        producer.flush(60)
-        until = time.monotonic_ns() + 120_000_000_000
-        with ThreadPoolExecutor(1) as pool:
-            ends = self.topics.ends("warm-up")
-            reading = pool.submit(
-                consume, self.kafka.bootstrap, "warm-up", ends, 0, WARM_UP_SINGLE_EVENTS, until
-            )
-            for n in range(WARM_UP_SINGLE_EVENTS):
-                producer.produce("warm-up", payload_of(n), key=b"%d" % n)
-                producer.flush(10)
-            reading.result()
-        self.topics.delete("warm-up")
-        time.sleep(5)  # it compiles its hot code now, while it works
 
 
 def copy_of(postgres: Postgres, template: str, name: str) -> str:

@@ -23,7 +23,7 @@ class Reading:
     at: float
     relay: float
     postgres: float
-    kafka: float
+    server: float
     """Seconds of CPU since each process was started."""
     wal: int
     """Position in the write-ahead log."""
@@ -35,12 +35,12 @@ class Cost:
 
     relay: float
     postgres: float
-    kafka: float
+    server: float
     wal: float
 
     @property
     def cpu(self) -> float:
-        return self.relay + self.postgres + self.kafka
+        return self.relay + self.postgres + self.server
 
     def row(self) -> dict[str, float]:
         return {**{k: round(v, 1) for k, v in asdict(self).items()}, "cpu": round(self.cpu, 1)}
@@ -60,7 +60,7 @@ class Meter:
             at=time.time(),
             relay=sum(cpu_of_tree(pid, parents) for pid in relay),
             postgres=cpu_of_tree(self._site.postgres.pid, parents),
-            kafka=cpu_of_tree(self._site.kafka.pid, parents),
+            server=cpu_of_tree(self._site.destination.server.pid, parents),
             wal=int(row[0]),
         )
 
@@ -74,7 +74,7 @@ def cost(before: Reading, after: Reading, events: int) -> Cost:
         return spent * 1e6 / events
 
     wal = (after.wal - before.wal) / events
-    return Cost(per_event("relay"), per_event("postgres"), per_event("kafka"), wal)
+    return Cost(per_event("relay"), per_event("postgres"), per_event("server"), wal)
 
 
 def cpu_of_tree(root: int, parents: dict[int, int] | None = None) -> float:

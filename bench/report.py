@@ -133,6 +133,13 @@ def table(rows: Sequence[Mapping[str, object]]) -> str:
     return "\n".join(lines)
 
 
+def markdown(rows: Sequence[Mapping[str, object]]) -> str:
+    columns = list(dict.fromkeys(column for row in rows for column in row))
+    lines = [columns, ["---"] * len(columns)]
+    lines += [[_text(row.get(column, "")) for column in columns] for row in rows]
+    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
+
+
 def machine() -> dict[str, object]:
     """The machine and versions that the figures are from."""
     postgres = subprocess.run(

@@ -1,34 +1,57 @@
 """
 The work: numbered events of 300 bytes over a number of keys, the same for every system.
 
-An event's number is at the start of its payload, and its key follows from its number: so a topic
-can be checked whichever system wrote it. `produce` and `consume` run in processes of their own, so
-that neither waits for the other's interpreter.
+An event's number is at the start of its payload, and its key follows from its number: so what
+arrived can be checked whichever system sent it. `produce` runs in a process of its own, so that it
+does not wait for another's interpreter.
 """
 
 import threading
 import time
 from array import array
-from collections.abc import Sequence
+from dataclasses import dataclass
 
 import psycopg
-from confluent_kafka import Consumer, TopicPartition
-
-from dev.services.kafka import QUIET
 
 PAYLOAD_BYTES = 300
 DIGITS = 12
 
-PAYLOAD_SQL = (
-    f"convert_to(lpad(n::text, {DIGITS}, '0') || repeat('x', {PAYLOAD_BYTES - DIGITS}), 'UTF8')"
+TEXT_SQL = (
+    f"%(before)s::text || lpad(n::text, {DIGITS}, '0')"
+    f" || repeat('x', {PAYLOAD_BYTES - DIGITS}) || %(after)s::text"
 )
+PAYLOAD_SQL = f"convert_to({TEXT_SQL}, 'UTF8')"
 KEY_SQL = "'key-' || n %% %(keys)s"
+TENANT_SQL = "(n %% nullif(%(tenants)s::bigint, 0) + 1)::text"
 NUMBERS_SQL = "generate_series(%(first)s::bigint, %(first)s::bigint + %(events)s - 1) AS n"
-"""For `INSERT ... SELECT`, with the parameters first, events and keys."""
+"""For `INSERT ... SELECT`, with the parameters of `Shape.parameters`."""
 
 CONNECTIONS = 5
 """A single one could not commit 500 times per second on a slow disk. All numbers of keys are
 multiples of it, so that a key's events always come from the same connection, in order."""
+
+
+@dataclass(frozen=True)
+class Shape:
+    """What a destination needs an event to look like."""
+
+    before: str = ""
+    after: str = ""
+    """Around the payload that all others have."""
+    tenants: int = 0
+    """If not 0, events belong to the tenants 1 to this number, in turn."""
+
+    def parameters(self, events: int, keys: int, first: int = 0) -> dict[str, object]:
+        return {
+            **{"first": first, "events": events, "keys": keys},
+            **{"before": self.before, "after": self.after, "tenants": self.tenants},
+        }
+
+    def payload_of(self, n: int) -> bytes:
+        return self.before.encode() + payload_of(n) + self.after.encode()
+
+
+PLAIN = Shape()
 
 
 def payload_of(n: int) -> bytes:
@@ -44,7 +67,14 @@ def key_of(n: int, keys: int) -> int:
 
 
 def produce(
-    dsn: str, insert: str, first: int, events: int, keys: int, rate: float, begin_ns: int
+    dsn: str,
+    insert: str,
+    shape: Shape,
+    first: int,
+    events: int,
+    keys: int,
+    rate: float,
+    begin_ns: int,
 ) -> "array[int]":
     """
     One transaction per event, at a steady rate; returns when each commit returned, on the system's
@@ -61,7 +91,7 @@ def produce(
             with psycopg.connect(dsn, autocommit=True, application_name="bench-producer") as conn:
                 for i in range(mine, events, CONNECTIONS):
                     n = first + i
-                    parameters = {"key": f"key-{key_of(n, keys)}", "payload": payload_of(n)}
+                    parameters = {"key": f"key-{key_of(n, keys)}", "payload": shape.payload_of(n)}
                     wait = begin_ns + i * 1e9 / rate - time.monotonic_ns()
                     if wait > 0:
                         time.sleep(wait / 1e9)
@@ -78,27 +108,3 @@ def produce(
     if failures:
         raise failures[0]
     return committed
-
-
-def consume(
-    bootstrap: str, topic: str, offsets: Sequence[int], first: int, events: int, until_ns: int
-) -> "array[int]":
-    """When each event arrived, on the system's clock; 0 if it did not arrive by `until_ns`."""
-    received = array("q", bytes(8 * events))
-    consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": "bench", **QUIET})
-    consumer.assign([TopicPartition(topic, p, offset) for p, offset in enumerate(offsets)])
-    missing = events
-    while missing and time.monotonic_ns() < until_ns:
-        # One by one: consume(many) would hold back the first until there are many, or time out.
-        message = consumer.poll(0.1)
-        if message is None or message.error():
-            continue
-        now = time.monotonic_ns()
-        value = message.value()
-        assert value is not None
-        i = number_of(value) - first
-        if 0 <= i < events and not received[i]:
-            received[i] = now
-            missing -= 1
-    consumer.close()
-    return received

@@ -13,6 +13,7 @@ from psycopg import IsolationLevel
 
 from bench.lab import Lab, Site
 from bench.systems.ours import RELAY, Ours
+from bench.workload import PLAIN
 from outbox_core.store.migrate import migrate
 
 CHUNK_EVENTS = 200_000
@@ -45,7 +46,7 @@ def finished(lab: Lab, system: Ours, rows: int) -> Iterator[str]:
         )
         for first in range(0, rows, CHUNK_EVENTS):
             size = min(CHUNK_EVENTS, rows - first)
-            conn.execute(system.load_sql, {"first": first, "events": size, "keys": 1000})
+            conn.execute(system.load_sql, PLAIN.parameters(size, 1000, first))
             conn.execute(CLAIM)
             conn.execute(PUBLISH)
             conn.execute("VACUUM outbox.delivery")  # as autovacuum would over the weeks

@@ -2,8 +2,9 @@
 Steady: single-row transactions at a steady rate; how long from commit to consumer?
 
 Latency is the time from when the commit returned to the producer until the consumer has the
-record, on one clock. Measured warm: the relay has published a first load before, and the first
-seconds at the rate itself do not count.
+record, on one clock; where nobody consumes, until the server had it, by its own stamp. Measured
+warm: the relay has published a first load before, and the first seconds at the rate itself do not
+count.
 """
 
 import time
@@ -15,9 +16,9 @@ from multiprocessing import get_context
 
 from bench.lab import Lab, Site
 from bench.meter import Cost, Meter, cost
-from bench.scenarios.drain import FIRST_NUMBER, WARM_UP_EVENTS, wait_for
+from bench.scenarios.drain import FIRST_NUMBER, wait_for
 from bench.systems.base import System
-from bench.workload import consume, produce
+from bench.workload import produce
 
 WARM_UP_SECONDS = 5.0
 TAIL_SECONDS = 20.0
@@ -35,7 +36,7 @@ class Steady:
     """Milliseconds."""
     missing: int
     cost: Cost
-    """PostgreSQL's includes the inserts, Kafka's the consumer."""
+    """PostgreSQL's includes the inserts, the server's what it does for the consumer."""
     memory: float
 
     def row(self) -> dict[str, float]:
@@ -48,7 +49,7 @@ class Steady:
             "missing": self.missing,
             "relay": round(self.cost.relay),
             "PG": round(self.cost.postgres),
-            "Kafka": round(self.cost.kafka),
+            "server": round(self.cost.server),
             "CPU": round(self.cost.cpu),
             "WAL": round(self.cost.wal),
             "MB": round(self.memory),
@@ -69,17 +70,19 @@ def steady(
     seconds: float,
     keys: int,
     *,
+    kind: str = "kafka",
     template: str | None = None,
     beside: Beside = nothing,
 ) -> Steady:
     """`beside` starts something that runs meanwhile; it returns a function that ends it."""
-    with lab.site(system.flavour, template) as site:
+    with lab.site(system.flavour, template, kind) as site:
         system.set_up(site)
         meter = Meter(site)
         try:
             system.start()
-            system.load(WARM_UP_EVENTS, keys)
-            wait_for(system, site, WARM_UP_EVENTS)
+            warm_up = site.destination.warm_up_events
+            system.load(warm_up, keys)
+            wait_for(system, site, warm_up)
             return _steady(system, site, meter, rate, seconds, keys, beside)
         finally:
             system.stop()
@@ -100,13 +103,13 @@ def _steady(
     events = cut + int(seconds * rate)
     begin = time.monotonic_ns() + 3_000_000_000  # time for two interpreters to start
     until = begin + int((events / rate + TAIL_SECONDS) * 1e9)
-    offsets = site.topics.ends(site.topic)
+    receive = site.destination.receiver(site.name)
+    shape = site.destination.shape
     with ProcessPoolExecutor(2, mp_context=get_context("spawn")) as pool:
-        receiving = pool.submit(
-            consume, site.kafka.bootstrap, site.topic, offsets, FIRST_NUMBER, events, until
-        )
+        receiving = pool.submit(receive, FIRST_NUMBER, events, until)
+        insert = system.insert_sql
         sending = pool.submit(
-            produce, site.dsn, system.insert_sql, FIRST_NUMBER, events, keys, rate, begin
+            produce, site.dsn, insert, shape, FIRST_NUMBER, events, keys, rate, begin
         )
         _sleep_until(begin + int(WARM_UP_SECONDS * 1e9))
         before = meter.read(system.pids)

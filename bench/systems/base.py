@@ -35,9 +35,9 @@ class System(ABC):
     drain_limit: ClassVar[int | None] = None
     """For slow systems: a drain of more events than this would take too long."""
     ordered: bool
-    load_sql: ClassVar[str]
-    """INSERT ... SELECT with the parameters first, events, keys (see `bench.workload`)."""
-    insert_sql: ClassVar[str]
+    load_sql: str
+    """INSERT ... SELECT with the parameters of a `Shape` (see `bench.workload`)."""
+    insert_sql: str
     """One event, with the parameters key and payload."""
     table: ClassVar[str]
     """The tables of the backlog: analysed after a load, because a fresh table has no statistics."""
@@ -69,7 +69,8 @@ class System(ABC):
     def load(self, events: int, keys: int, first: int = 0, *, analyse: bool = True) -> float:
         """Insert all in one transaction; returns when it was committed."""
         with psycopg.connect(self.site.dsn, autocommit=True) as conn:
-            conn.execute(self.load_sql, {"first": first, "events": events, "keys": keys})
+            shape = self.site.destination.shape
+            conn.execute(self.load_sql, shape.parameters(events, keys, first))
             committed_at = time.time()
             if analyse:
                 conn.execute(f"ANALYZE {self.table}")

@@ -2,17 +2,18 @@
 Debezium Server: change data capture from the write-ahead log, through its own outbox router.
 
 Always ordered, one process per replication slot. Tuned for both throughput and latency: it polls
-every 10 ms, and takes up to 8192 changes at once. Its publication and slot are created before the
-load, so it never takes a snapshot.
+every 10 ms, and takes up to 8192 changes at once; how its sink is tuned, the destination says. Its
+publication and slot are created before the load, so it never takes a snapshot.
 """
 
 from collections.abc import Mapping
 
 import psycopg
 
+from bench.destinations.base import Sink
 from bench.peers_install import debezium_home, java_of_debezium
 from bench.systems.base import System
-from bench.workload import KEY_SQL, NUMBERS_SQL, PAYLOAD_SQL
+from bench.workload import KEY_SQL, NUMBERS_SQL, PAYLOAD_SQL, TEXT_SQL
 from dev.services.postgres import SUPERUSER
 
 TABLE = """
@@ -21,7 +22,7 @@ TABLE = """
         aggregatetype text NOT NULL,
         aggregateid   text NOT NULL,
         type          text NOT NULL,
-        payload       bytea NOT NULL
+        payload       {type} NOT NULL
     )
 """
 
@@ -37,14 +38,6 @@ HEAP = "1g"
 class Debezium(System):
     flavour = "logical"
     ordered = True
-    load_sql = (
-        "INSERT INTO outbox (aggregatetype, aggregateid, type, payload)"
-        f" SELECT 'bench', {KEY_SQL}, 'bench.happened', {PAYLOAD_SQL} FROM {NUMBERS_SQL}"
-    )
-    insert_sql = (
-        "INSERT INTO outbox (aggregatetype, aggregateid, type, payload)"
-        " VALUES ('bench', %(key)s, 'bench.happened', %(payload)b)"
-    )
     table = "outbox"
 
     def __init__(
@@ -54,9 +47,21 @@ class Debezium(System):
         self._settings = TUNED if settings is None else dict(settings)
         self._java_options = java
 
+    @property
+    def _sink(self) -> Sink:
+        return self.site.destination.sink(self.site.name)
+
     def _set_up(self) -> None:
+        text = self._sink.text
+        into = "INSERT INTO outbox (aggregatetype, aggregateid, type, payload)"
+        payload = TEXT_SQL if text else PAYLOAD_SQL
+        self.load_sql = (
+            f"{into} SELECT 'bench', {KEY_SQL}, 'bench.happened', {payload} FROM {NUMBERS_SQL}"
+        )
+        payload = "convert_from(%(payload)b, 'UTF8')" if text else "%(payload)b"
+        self.insert_sql = f"{into} VALUES ('bench', %(key)s, 'bench.happened', {payload})"
         with psycopg.connect(self.site.dsn, autocommit=True) as conn:
-            conn.execute(TABLE)
+            conn.execute(TABLE.format(type="text" if text else "bytea"))
             conn.execute("CREATE PUBLICATION bench FOR TABLE outbox")
             # A slot belongs to the whole server: named after the database, which is new each time.
             conn.execute(
@@ -72,7 +77,8 @@ class Debezium(System):
         runner = next(home.glob("debezium-server-*runner.jar"))
         classes = f"{runner}:{home}/config/lib:{home}/lib/*"
         java = str(java_of_debezium())
-        return [[java, *self._java_options, "-cp", classes, "io.debezium.server.Main"]]
+        options = (*self._java_options, *self._sink.java)
+        return [[java, *options, "-cp", classes, "io.debezium.server.Main"]]
 
     def _properties(self) -> dict[str, str]:
         source = {
@@ -81,10 +87,10 @@ class Debezium(System):
             "database.port": str(self.site.postgres.port),
             "database.user": SUPERUSER,
             "database.password": "unused",  # the server trusts any user; Debezium requires one
-            "database.dbname": self._database,
+            "database.dbname": self.site.name,
             "topic.prefix": "bench",
             "plugin.name": "pgoutput",
-            "slot.name": self._database,
+            "slot.name": self.site.name,
             "publication.name": "bench",
             "publication.autocreate.mode": "disabled",
             "snapshot.mode": "no_data",
@@ -93,32 +99,24 @@ class Debezium(System):
         }
         router = {
             "type": "io.debezium.transforms.outbox.EventRouter",
-            "route.topic.replacement": self.site.topic,
+            "route.topic.replacement": self.site.name,
         }
-        kafka = {
-            "bootstrap.servers": self.site.kafka.bootstrap,
-            "acks": "all",
-            "key.serializer": "org.apache.kafka.common.serialization.StringSerializer",
-            "value.serializer": "org.apache.kafka.common.serialization.ByteArraySerializer",
-        }
+        sink = self._sink
         return {
             **{f"debezium.source.{k}": v for k, v in source.items()},
             "debezium.transforms": "outbox",
             **{f"debezium.transforms.outbox.{k}": v for k, v in router.items()},
-            "debezium.sink.type": "kafka",
-            **{f"debezium.sink.kafka.producer.{k}": v for k, v in kafka.items()},
+            "debezium.sink.type": sink.type,
+            **{f"debezium.sink.{sink.type}.{k}": v for k, v in sink.settings.items()},
             "debezium.format.key": "simplestring",
-            "debezium.format.value": "binary",  # the payload unchanged, as ours sends it
+            # The payload unchanged, as ours sends it.
+            "debezium.format.value": "simplestring" if sink.text else "binary",
             "quarkus.http.host": "127.0.0.1",
             "quarkus.http.port": "0",
             "quarkus.log.console.json": "false",
             "quarkus.log.level": "WARN",
             **self._settings,
         }
-
-    @property
-    def _database(self) -> str:
-        return self.site.topic  # one name for both, see Lab.site
 
     def is_done(self) -> bool:
         return True  # it keeps no state per event

@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Literal
 
+from bench.destinations.kafka import KafkaTopics
 from bench.peers_install import python_of_faststream
 from bench.systems.base import System
 from bench.workload import KEY_SQL, NUMBERS_SQL, PAYLOAD_SQL
@@ -65,10 +66,12 @@ class Faststream(System):
         return [[*self._command("run"), json.dumps(self._settings)]]
 
     def _command(self, verb: str) -> list[str]:
+        kafka = self.site.destination
+        assert isinstance(kafka, KafkaTopics)
         return [
             *(str(python_of_faststream()), str(APP), verb),
             *(self.site.dsn.replace("postgresql://", "postgresql+asyncpg://"),),
-            *(self.site.kafka.bootstrap, self.site.topic),
+            *(kafka.bootstrap, self.site.name),
         ]
 
     def is_done(self) -> bool:

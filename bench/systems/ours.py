@@ -8,7 +8,7 @@ import psycopg
 import yaml
 
 from bench.systems.base import System
-from bench.workload import KEY_SQL, NUMBERS_SQL, PAYLOAD_SQL
+from bench.workload import KEY_SQL, NUMBERS_SQL, PAYLOAD_SQL, TENANT_SQL
 from outbox_core.store.migrate import migrate
 
 RELAY = "bench"
@@ -16,8 +16,8 @@ RELAY = "bench"
 
 class Ours(System):
     load_sql = (
-        "INSERT INTO outbox.event (event_type, ordering_key, payload)"
-        f" SELECT 'bench.happened', {KEY_SQL}, {PAYLOAD_SQL} FROM {NUMBERS_SQL}"
+        "INSERT INTO outbox.event (event_type, tenant_id, ordering_key, payload)"
+        f" SELECT 'bench.happened', {TENANT_SQL}, {KEY_SQL}, {PAYLOAD_SQL} FROM {NUMBERS_SQL}"
     )
     insert_sql = (
         "INSERT INTO outbox.event (event_type, ordering_key, payload)"
@@ -50,11 +50,10 @@ class Ours(System):
         secret = self.site.folder / "dsn"
         secret.write_text(self.site.dsn)
         config = self.site.folder / "relay.yaml"
-        kafka = {"bootstrapServers": self.site.kafka.bootstrap, "topic": self.site.topic}
         settings = {
             "name": RELAY,
             "store": {"dsn": {"file": str(secret)}},
-            "publisher": {"kafka": kafka},
+            "publisher": self.site.destination.publisher(self.site.name),
             "ordering": self.ordering,
             "http": {"host": "127.0.0.1", "port": 0},
             **self._settings,

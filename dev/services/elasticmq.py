@@ -2,6 +2,7 @@
 
 import os
 import signal
+from collections.abc import Sequence
 from pathlib import Path
 
 from dev.services.kafka import QUICK_START, find_java, find_libs
@@ -14,9 +15,10 @@ HEAP = "512m"
 class ElasticMq(Server):
     stop_signal = signal.SIGKILL  # it has nothing to save
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, jvm: Sequence[str] = QUICK_START) -> None:
         super().__init__(folder)
         self.port = free_port()
+        self._jvm_options = jvm
         self._libs = find_libs("elasticmq")
         self._java = find_java()
 
@@ -49,7 +51,7 @@ class ElasticMq(Server):
             "rest-stats.enabled": "false",
         }
         return [
-            *(self._java, f"-Xmx{HEAP}", *QUICK_START),
+            *(self._java, f"-Xmx{HEAP}", *self._jvm_options),
             *(f"-D{name}={value}" for name, value in settings.items()),
             *("-cp", f"{self._libs}/*", "org.elasticmq.server.Main"),
         ]

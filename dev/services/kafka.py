@@ -188,23 +188,36 @@ def written(listeners: Mapping[str, str]) -> str:
     return ",".join(f"{name}://{at}" for name, at in listeners.items())
 
 
+NEW_CERTIFICATE = ("openssl", "req", "-x509", "-days", "1", "-newkey", "rsa:2048", "-noenc")
+
+
 def make_certificates(folder: Path) -> None:
     """An authority, and a server certificate for 127.0.0.1 with its key, both good for a day."""
     folder.mkdir()
-    new = ("openssl", "req", "-x509", "-days", "1", "-newkey", "rsa:2048", "-noenc")
     _openssl(
-        *(*new, "-subj", "/CN=outbox test authority"),
+        *(*NEW_CERTIFICATE, "-subj", "/CN=outbox test authority"),
         *("-keyout", folder / "ca.key", "-out", folder / "ca.pem"),
     )
-    _openssl(
-        *(*new, "-subj", "/CN=127.0.0.1", "-addext", "subjectAltName=IP:127.0.0.1,DNS:localhost"),
-        *("-CA", folder / "ca.pem", "-CAkey", folder / "ca.key"),
-        *("-addext", "basicConstraints=critical,CA:FALSE"),
-        *("-keyout", folder / "server.key", "-out", folder / "server.crt"),
-    )
+    hosts = ("-addext", "subjectAltName=IP:127.0.0.1,DNS:localhost")
+    _sign(folder, "server", "127.0.0.1", *hosts)
     # Kafka wants key and chain in one file.
     parts = [folder / "server.key", folder / "server.crt", folder / "ca.pem"]
     (folder / "server.pem").write_text("".join(part.read_text() for part in parts))
+
+
+def make_client_certificate(folder: Path, name: str) -> tuple[Path, Path]:
+    """Certificate and key of a client of that name, from the authority that is there."""
+    return _sign(folder, name, name)
+
+
+def _sign(folder: Path, file: str, name: str, *more: str) -> tuple[Path, Path]:
+    cert, key = folder / f"{file}.crt", folder / f"{file}.key"
+    _openssl(
+        *(*NEW_CERTIFICATE, "-subj", f"/CN={name}", *more),
+        *("-CA", folder / "ca.pem", "-CAkey", folder / "ca.key"),
+        *("-addext", "basicConstraints=critical,CA:FALSE", "-keyout", key, "-out", cert),
+    )
+    return cert, key
 
 
 def _openssl(*command: str | Path) -> None:

@@ -21,7 +21,7 @@ unix_socket_dir =
 pool_mode = transaction
 default_pool_size = 10
 max_client_conn = 200
-; Trust whoever comes, as the server behind does; roles made later are looked up there.
+; Trust every client, as the server behind does; roles made later are looked up there.
 auth_type = trust
 auth_file = {users}
 auth_user = {superuser}

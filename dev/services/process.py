@@ -19,7 +19,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Self
 
-from dev.services.waiting import INTERVAL, wait_until
+from dev.services.waiting import INTERVAL_SECONDS, wait_until
 
 UNPRIVILEGED = "postgres"
 """Whom servers that refuse to be root run as; Debian's PostgreSQL brings this user along."""
@@ -29,7 +29,7 @@ PLENTY = 8 << 30
 """Twice what the largest tests take."""
 
 PORTS = range(15_000, 32_768)
-"""Below those that Linux gives to whoever asks for any."""
+"""Below those that Linux gives to processes that ask for any."""
 CHANCE = random.SystemRandom()
 """Not a test's, which may have a seed that another test has too."""
 
@@ -152,7 +152,7 @@ class Server(ABC):
                     f"{type(self).__name__} not ready after {self.ready_within:g} s:\n"
                     + self.log_tail()
                 )
-            time.sleep(INTERVAL)
+            time.sleep(INTERVAL_SECONDS)
 
     def _as_other_user(self) -> list[str]:
         """The words for setpriv; none when there is nothing to change."""
@@ -235,8 +235,8 @@ def _is_ours(port: int) -> bool:
     return False
 
 
-def accepts(port: int) -> bool:
-    with suppress(OSError), socket.create_connection(("127.0.0.1", port), timeout=1):
+def accepts(port: int, host: str = "127.0.0.1") -> bool:
+    with suppress(OSError), socket.create_connection((host, port), timeout=1):
         return True
     return False
 

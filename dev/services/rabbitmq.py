@@ -13,7 +13,7 @@ import subprocess
 import uuid
 from pathlib import Path
 
-from dev.services.kafka import make_certificates
+from dev.services.kafka import make_certificates, make_client_certificate
 from dev.services.process import Server, ServerError, accepts, are_stopped, free_port
 from dev.services.waiting import wait_until
 
@@ -28,6 +28,10 @@ ssl_options.certfile = {folder}/tls/server.crt
 ssl_options.keyfile = {folder}/tls/server.key
 ssl_options.verify = verify_peer
 ssl_options.fail_if_no_peer_cert = false
+ssl_cert_login_from = common_name
+auth_mechanisms.1 = PLAIN
+auth_mechanisms.2 = AMQPLAIN
+auth_mechanisms.3 = EXTERNAL
 load_definitions = {folder}/definitions.json
 max_message_size = {largest}
 vm_memory_high_watermark.absolute = {memory}
@@ -36,6 +40,9 @@ log.file = false
 log.console = true
 log.console.level = warning
 """
+
+PLUGINS = "[rabbitmq_auth_mechanism_ssl]."
+"""Logging in by a certificate."""
 
 MEMORY = "4GB"
 """Above which it raises an alarm."""
@@ -84,6 +91,10 @@ class RabbitMQ(Server):
         if not (PROGRAMS / "rabbitmq-server").exists():
             raise ServerError("RabbitMQ is not installed: apt-get install rabbitmq-server")
 
+    def client_certificate(self, name: str) -> tuple[Path, Path]:
+        """Certificate and key by which a user of that name is let in."""
+        return make_client_certificate(self.ca.parent, name)
+
     @property
     def host(self) -> str:
         return f"127.0.0.1:{self.port}"
@@ -126,6 +137,7 @@ class RabbitMQ(Server):
             make_certificates(self.folder / "tls")
         definitions = json.dumps(self._definitions())
         (self.folder / "definitions.json").write_text(definitions)
+        (self.folder / "enabled_plugins").write_text(PLUGINS)
         config = CONFIG.format(
             port=self.port,
             tls_port=self.tls_port,

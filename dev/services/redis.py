@@ -1,9 +1,12 @@
-"""Redis: Debian's server, with an append-only file unless told otherwise."""
+"""Redis: Debian's server, with an append-only file unless told otherwise. Valkey for what needs a
+newer one than Debian 12 has."""
 
 import os
+import re
 import shutil
 import signal
 import socket
+import subprocess
 from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
@@ -19,6 +22,8 @@ SETTINGS = {
     "repl-diskless-sync-delay": "0",  # five seconds by default, in case more replicas come
 }
 
+FIRST_WITH_WAITAOF = (7, 2)
+
 
 class Redis(Server):
     """`settings` are read at every start: change them and `restart()`."""
@@ -27,11 +32,18 @@ class Redis(Server):
     # What it has answered is in the append-only file. A replica may take half a minute otherwise.
     stop_signal = signal.SIGKILL
 
-    def __init__(self, folder: Path, settings: Mapping[str, str] | None = None) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        settings: Mapping[str, str] | None = None,
+        *,
+        waits_for_disk: bool = False,
+    ) -> None:
+        """`waits_for_disk`: one that has WAITAOF."""
         super().__init__(folder)
         self.port = free_port()
         self.settings = {**SETTINGS, **(settings or {})}
-        self._program = find_program()
+        self._program = find_one_that_waits() if waits_for_disk else find_program()
 
     @property
     def url(self) -> str:
@@ -68,3 +80,16 @@ def find_program() -> str:
     if found := shutil.which("redis-server"):
         return found
     raise ServerError("Redis is not installed: apt-get install redis-server (or: make dev)")
+
+
+def find_one_that_waits() -> str:
+    """Debian's Redis if it is new enough, otherwise the Valkey that dev/setup fetched."""
+    told = subprocess.run([find_program(), "--version"], capture_output=True, text=True, check=True)
+    version = re.search(r"v=(\d+)\.(\d+)", told.stdout)
+    if version and (int(version[1]), int(version[2])) >= FIRST_WITH_WAITAOF:
+        return find_program()
+    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+    valkey = cache / "outbox-operator" / "valkey" / "usr" / "bin" / "valkey-server"
+    if not valkey.exists():
+        raise ServerError(f"no Valkey at {valkey}: run `make dev`")
+    return str(valkey)

@@ -6,7 +6,7 @@ from typing import TypeVar
 
 T = TypeVar("T")
 
-INTERVAL = 0.02
+INTERVAL_SECONDS = 0.02
 
 
 def wait_until(predicate: Callable[[], T], timeout: float, what: str) -> T:
@@ -15,5 +15,5 @@ def wait_until(predicate: Callable[[], T], timeout: float, what: str) -> T:
     while not (value := predicate()):
         if time.monotonic() > deadline:
             raise TimeoutError(f"not within {timeout:g} s: {what}")
-        time.sleep(INTERVAL)
+        time.sleep(INTERVAL_SECONDS)
     return value
