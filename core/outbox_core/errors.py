@@ -11,7 +11,7 @@ OutboxError
 │   │   ├── LoginRefused   it answers but this user may not log in from here
 │   │   ├── TlsFailed      no TLS, or a certificate that is missing or not trusted
 │   │   └── DatabaseMissing    the server has no database of that name
-│   ├── RightMissing       the database user lacks a right
+│   ├── PermissionDenied   the database user lacks a right
 │   ├── SchemaMissing      outbox-relay migrate has not run
 │   ├── SchemaOutdated     outbox-relay migrate of an older version has run
 │   ├── SchemaTooNew       the database is ahead of this program
@@ -72,7 +72,7 @@ class DatabaseMissing(StoreUnavailable):
     pass
 
 
-class RightMissing(StoreError):
+class PermissionDenied(StoreError):
     pass
 
 

@@ -16,7 +16,7 @@ from itertools import count
 from typing import Any, TypeVar
 
 from dev.services import wait_until
-from dev.services.waiting import INTERVAL
+from dev.services.waiting import INTERVAL_SECONDS
 from fixtures.agreement import Memory, Watch, disagreements
 from fixtures.losing import LosingProxy, Loss, Plan, Strike, Times
 from fixtures.outbox import Outbox
@@ -174,7 +174,7 @@ class Stage:
         while missing := self._missing():
             if time.monotonic() > until:
                 raise AssertionError(f"stuck {SLACK:g} s beyond two leases: {missing}")
-            time.sleep(INTERVAL)
+            time.sleep(INTERVAL_SECONDS)
 
     def _missing(self) -> str:
         # First: what is routed meanwhile is seen among the deliveries.

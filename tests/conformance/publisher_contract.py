@@ -196,6 +196,12 @@ class PublisherContract:
         assert (("region", b"eu") in received.headers) == target.carries_headers
         assert (("priority", b"high") in received.headers) == target.carries_headers
 
+    def test_ce_25_the_idempotency_key_travels_along(self, target: Target) -> None:
+        publish_one(target, make_claim(idempotency_key="order:42:created"))
+        (received,) = target.received(1)
+        values = [value for _, value in received.headers]
+        assert b"order:42:created" in values or not target.carries_headers
+
     def test_em_26_a_consumer_can_choose_by_header(self, target: Target) -> None:
         publish(target, [make_claim(headers={"region": region}) for region in ("eu", "us", "eu")])
         chosen = [r for r in target.received(3) if ("region", b"eu") in r.headers]

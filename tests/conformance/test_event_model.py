@@ -1,6 +1,5 @@
 """000: the event model, as far as the store carries it."""
 
-import time
 from datetime import UTC, datetime, timedelta
 from typing import Any
 from uuid import uuid4
@@ -544,7 +543,6 @@ def test_oo_08_tc_03_an_open_or_prepared_transaction_is_never_claimed(outbox: Ou
         outbox.insert(conn)
         assert outbox.claim(relay) == []
         conn.execute("PREPARE TRANSACTION 'later'")
-    time.sleep(0.05)
     assert outbox.claim(relay) == []
     outbox.sql("COMMIT PREPARED 'later'")
     assert len(outbox.claim(relay)) == 1

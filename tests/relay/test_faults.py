@@ -339,7 +339,8 @@ def test_lc_08_an_outage_of_the_broker_kills_no_event(
     try:
         load(outbox, 1000, 20)
         wait_until(lambda: relay.status()["breaker"] != "closed", 60, "the breaker opens")
-        time.sleep(10)  # several delivery timeouts, leases and all the retries there are
+        # Several delivery timeouts, leases and all the retries there are.
+        relay.wait_report(seconds=10)
         assert "DEAD" not in outbox.states()
         spent = outbox.value("SELECT max(attempts - attempts_base) FROM outbox.delivery")
         assert spent <= 1

@@ -1,6 +1,5 @@
 """A paused relay: nothing goes out, everything is kept and seen, and it goes on where it was."""
 
-import time
 from datetime import timedelta
 from typing import Any
 
@@ -38,7 +37,7 @@ def test_it_watches_and_touches_nothing(
     wait_until(lambda: pod.get("/readyz")[0] == 200, 30, "ready")
     outbox.emit(ordering_key="k")
     wait_until(lambda: pod.status()["backlog"]["pending"] == 3, 20, "it sees what comes")
-    time.sleep(1)
+    pod.wait_report()
     report = pod.status()
     assert report["paused"] is True
     assert report["ready"] is True
@@ -67,7 +66,7 @@ def test_claims_of_a_relay_that_died_are_left_until_it_is_resumed(
     outbox.claim(relay, owner="pod-dead", lease=timedelta(seconds=-1))
     pod = start_relay(outbox.dsn, paused=True, kafka=NOBODY, lease="2s")
     wait_until(lambda: pod.get("/readyz")[0] == 200, 30, "ready")
-    time.sleep(3)  # longer than the lease: a relay that is not paused would have reaped
+    pod.wait_report(seconds=3)  # longer than the lease: one that is not paused would have reaped
     assert pod.status()["backlog"]["claimed"] == 1
     monkeypatch.setenv("OUTBOX_DSN", outbox.dsn)
     said = Cli(capsys)("reap", "--config", pod.config)

@@ -6,11 +6,10 @@ import time
 import pytest
 
 from fixtures.cli import Cli
-from fixtures.made_settings import relay_settings
+from fixtures.made_settings import relay_settings, retry_policy
 from fixtures.outbox import Outbox
 from fixtures.relays import Broker
 from outbox_core.model.lifecycle import Hold, State
-from outbox_core.model.retry import Retry
 from outbox_core.observe.health import Health
 from outbox_core.observe.metrics import RelayMetrics
 from outbox_core.store.inspect import backlog as module
@@ -215,9 +214,9 @@ def test_the_report_counts_what_is_published_once_a_minute(
     now = 100.0
     metrics = RelayMetrics()
     context = Context(
-        settings=relay_settings(), relay=outbox.register(), publisher=Broker(), policy=Retry(),
-        crew=Crew(1, -1), breaker=Breaker(lambda: now), health=Health(), metrics=metrics,
-        clock=lambda: now,
+        settings=relay_settings(), relay=outbox.register(), publisher=Broker(),
+        policy=retry_policy(), crew=Crew(1, -1), breaker=Breaker(lambda: now), health=Health(),
+        metrics=metrics, clock=lambda: now,
     )  # fmt: skip
     reporter = Reporter(context)
     for _ in range(5):

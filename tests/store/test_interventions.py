@@ -64,6 +64,20 @@ def ordered(outbox: Outbox) -> Ordered:
     return Ordered(outbox)
 
 
+def test_a_claim_knows_whether_a_replayed_event_was_published(outbox: Outbox, cli: Cli) -> None:
+    """Whether a receiver has it is then no question: it had it before."""
+    relay = outbox.register("relay")
+    first, second = published(outbox, relay), dead(outbox, relay)
+    for event in (first, second):
+        cli("replay", event, *WHY)
+    claims = outbox.claim(relay)
+    known = {UUID(c.event_id): c.was_published for c in claims}
+    assert known == {first: True, second: False}
+    outbox.fail(relay, claims)
+    again = {UUID(c.event_id): (c.attempts, c.was_published) for c in outbox.claim(relay)}
+    assert again == {first: (3, True), second: (3, False)}
+
+
 # retry ----------------------------------------------------------------------------------------
 
 

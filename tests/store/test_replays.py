@@ -11,9 +11,9 @@ from fixtures.bulk import Bulk, emit_many, end_all, replay_settings
 from fixtures.cli import Cli
 from fixtures.outbox import Holder, Outbox
 from outbox_core.errors import (
+    PermissionDenied,
     RelayUnknown,
     RequestRefused,
-    RightMissing,
     SelectionInvalid,
     TooManyEvents,
 )
@@ -469,7 +469,7 @@ def test_the_relays_role_is_enough_and_the_readers_only_reads(
             lambda: replays.take(conn, settings.id, "w"),
             lambda: replays.set_pace(conn, settings.id, 5),
         ):
-            with pytest.raises(RightMissing, match="outbox_relay"):
+            with pytest.raises(PermissionDenied, match="outbox_relay"):
                 refused()
     for name in users.values():
         outbox.sql(f"DROP ROLE {name}")

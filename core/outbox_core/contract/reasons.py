@@ -81,7 +81,7 @@ REASON_OF: dict[type, ProcessReason] = {
     errors.LoginRefused: ProcessReason.LOGIN_REFUSED,
     errors.TlsFailed: ProcessReason.TLS_FAILED,
     errors.DatabaseMissing: ProcessReason.DATABASE_MISSING,
-    errors.RightMissing: ProcessReason.PERMISSION_DENIED,
+    errors.PermissionDenied: ProcessReason.PERMISSION_DENIED,
     errors.SchemaMissing: ProcessReason.SCHEMA_MISSING,
     errors.SchemaOutdated: ProcessReason.SCHEMA_OUTDATED,
     errors.SchemaTooNew: ProcessReason.SCHEMA_TOO_NEW,

@@ -11,19 +11,25 @@ from collections.abc import Mapping
 from datetime import datetime
 from enum import IntEnum
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Final, Literal
 
 from pydantic import Field, ValidationError, model_validator
 
 from outbox_core.contract.reasons import LONGEST_MESSAGE_CHARS
 from outbox_core.contract.report import ReportPart
 from outbox_core.contract.selection import Selection
-from outbox_core.contract.settings import Http, Log, StoreSettings, explain
+from outbox_core.contract.settings import HttpPort, Log, StoreSettings, explain
 from outbox_core.contract.values import Settings, Time
 from outbox_core.errors import SettingsError
 
 TERMINATION_BYTES = 4096
 """Kubernetes keeps the last bytes of a termination message, this many; a newline counts."""
+
+
+NO_STATE: Final = (
+    "Backfill takes events that the relay never had, so they have no state: remove "
+    "select.states, select.published and select.errorMatches"
+)
 
 
 class Rate(Settings):
@@ -58,10 +64,7 @@ class ReplayRequest(Settings):
         wanted = self.select
         stateful = (wanted.states, wanted.published, wanted.error_matches)
         if self.action == "Backfill" and stateful != (None, None, None):
-            raise ValueError(
-                "Backfill takes events that the relay never had, so they have no state: remove "
-                "select.states, select.published and select.errorMatches"
-            )
+            raise ValueError(NO_STATE)
         return self
 
     @property
@@ -84,7 +87,7 @@ class ReplaySettings(ReplayRequest):
     """At most this many tasks take chunks at the same time, even if Spark has room for more: each
     needs a connection to the database, and two keep it busy."""
     store: StoreSettings = StoreSettings()
-    http: Http = Http()
+    http: HttpPort = HttpPort()
     log: Log = Log()
 
 

@@ -6,7 +6,7 @@ selection is consistent; the database decides what matches, and whether the regu
 valid.
 """
 
-from typing import Annotated, Literal
+from typing import Annotated, Final, Literal
 
 from pydantic import Field, model_validator
 
@@ -24,6 +24,15 @@ EventId = Annotated[
 EventIds = Annotated[tuple[EventId, ...], Field(min_length=1, max_length=10_000)]
 
 
+NO_BOUND: Final = "name at least one of after and before"
+EMPTY_RANGE: Final = "after must be earlier than before: nothing lies between"
+NOT_PUBLISHED: Final = "published needs states: [PUBLISHED]: nothing else was published"
+TOO_WIDE: Final = (
+    "PUBLISHED alone is everything that ever went out: narrow it, for example by created or "
+    'eventTypes; eventTypes: ["*"] if you mean everything'
+)
+
+
 class Range(Settings):
     after: Time | None = None
     """At or after this time."""
@@ -33,9 +42,9 @@ class Range(Settings):
     @model_validator(mode="after")
     def in_order(self) -> "Range":
         if self.after is None and self.before is None:
-            raise ValueError("name at least one of after and before")
+            raise ValueError(NO_BOUND)
         if self.after is not None and self.before is not None and self.after >= self.before:
-            raise ValueError("after must be earlier than before: nothing lies between")
+            raise ValueError(EMPTY_RANGE)
         return self
 
 
@@ -78,11 +87,8 @@ class Selection(Settings):
     def fits(self) -> "Selection":
         states = self.states or ()
         if self.published is not None and "PUBLISHED" not in states:
-            raise ValueError("published needs states: [PUBLISHED]: nothing else was published")
+            raise ValueError(NOT_PUBLISHED)
         others = self.model_fields_set - {"states"}
         if "PUBLISHED" in states and not others:
-            raise ValueError(
-                "PUBLISHED alone is everything that ever went out: narrow it, for example by "
-                'created or eventTypes; eventTypes: ["*"] if you mean everything'
-            )
+            raise ValueError(TOO_WIDE)
         return self

@@ -114,7 +114,7 @@ class Polling(Settings):
     connection (not PgBouncer in transaction mode)."""
 
 
-class Http(Settings):
+class HttpPort(Settings):
     host: str = "0.0.0.0"  # noqa: S104 - see below
     """The address to listen on. All addresses by default, because the kubelet and Prometheus
     connect from outside the pod. Use 127.0.0.1 on a machine that others can reach."""
@@ -210,7 +210,7 @@ class RelaySettings(Behaviour):
     paused: bool = False
     """Claim nothing, reap nothing, hold no lanes: only watch and report the backlog. The relay
     stays registered, so events are still kept for it, and go out when it is resumed."""
-    http: Http = Http()
+    http: HttpPort = HttpPort()
     """Metrics, probes and status, on one port."""
     identity: str = ""
     """The name of this process in claimed_by. Default: $POD_NAME, otherwise host name and process

@@ -47,6 +47,9 @@ class Claim(NamedTuple):
     """The smallest seq that was in line; the same for the whole batch."""
     age_from: datetime | None = None
     """Where its age counts from, if a person replayed or rescheduled it."""
+    was_published: bool = False
+    """Before a person replayed it: that it has arrived once is known, and no reason not to send
+    it."""
 
     @property
     def spent(self) -> int:

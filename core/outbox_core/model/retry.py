@@ -41,13 +41,15 @@ class Override:
 
 @dataclass(frozen=True, slots=True)
 class Retry:
-    max_attempts: int = 10
-    base_delay: timedelta = timedelta(seconds=2)
-    max_delay: timedelta = timedelta(minutes=5)
-    jitter: float = 0.2
-    max_age: timedelta | None = None
-    max_crashes: int = 3
-    overrides: tuple[Override, ...] = ()
+    """The limits of one relay. Their defaults are in `contract.settings.RetryPolicy`."""
+
+    max_attempts: int
+    base_delay: timedelta
+    max_delay: timedelta
+    jitter: float
+    max_age: timedelta | None
+    max_crashes: int
+    overrides: tuple[Override, ...]
 
     def override(self, event_type: str) -> Override | None:
         return _first_match(self.overrides, event_type)
@@ -70,8 +72,8 @@ class Retry:
             base = override.base_delay
         cap = self.max_delay.total_seconds()
         exact = min(cap, base.total_seconds() * 2.0 ** min(nth - 1, 60))
-        spread = exact * (1.0 + self.jitter * (2.0 * chance - 1.0))
-        return max(SHORTEST_DELAY_SECONDS, min(cap, spread))
+        jittered = exact * (1.0 + self.jitter * (2.0 * chance - 1.0))
+        return max(SHORTEST_DELAY_SECONDS, min(cap, jittered))
 
     def spread(self, after: float, chance: float) -> float:
         """At least so long, up to a limit; and not all that wait for it at the same moment."""

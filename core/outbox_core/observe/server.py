@@ -15,7 +15,7 @@ from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, generate_l
 
 from outbox_core.contract.reasons import ProcessReason
 from outbox_core.contract.report import ReportPart
-from outbox_core.contract.settings import Http
+from outbox_core.contract.settings import HttpPort
 from outbox_core.errors import SettingsError
 from outbox_core.observe.health import Health
 
@@ -43,7 +43,7 @@ class Shown(Protocol[R_shown]):
 
 class Server(Generic[R]):
     def __init__(
-        self, settings: Http, health: Health, metrics: Shown[R], report: Callable[[], R]
+        self, settings: HttpPort, health: Health, metrics: Shown[R], report: Callable[[], R]
     ) -> None:
         self._health, self._metrics, self._report = health, metrics, report
         self._asking: threading.Thread | None = None

@@ -20,8 +20,8 @@ from psycopg.conninfo import conninfo_to_dict, make_conninfo
 from outbox_core.errors import (
     DatabaseMissing,
     LoginRefused,
+    PermissionDenied,
     RequestRefused,
-    RightMissing,
     SchemaMissing,
     SettingsError,
     StoreError,
@@ -214,7 +214,7 @@ def translated() -> Iterator[None]:
             f"({first_line(error)}): run `outbox-relay migrate`"
         ) from error
     except pg.InsufficientPrivilege as error:
-        raise RightMissing(
+        raise PermissionDenied(
             f"the database user lacks a right ({first_line(error)}): "
             "grant it the role outbox_relay, or outbox_reader for inspection"
         ) from error
@@ -242,6 +242,15 @@ def unavailable(error: psycopg.Error) -> StoreUnavailable:
 def first_line(error: psycopg.Error) -> str:
     text = error.diag.message_primary or str(error).strip() or type(error).__name__
     return without_secrets(text.splitlines()[0])
+
+
+LISTEN = "LISTEN outbox"
+
+
+def listen(conn: Connection) -> None:
+    """Receive the notifications of commits. Needs a direct connection, not one of a pooler."""
+    with translated():
+        conn.execute(LISTEN)
 
 
 def is_pooled(conn: Connection) -> bool:

@@ -141,7 +141,7 @@ CLAIMED = """
            e.event_id::text, e.event_type, ''::bytea, e.content_type, NULL, NULL,
            e.partition_key, e.ordering_key, e.tenant_id, e.correlation_id, e.causation_id::text,
            e.idempotency_key, e.aggregate_type, e.aggregate_id, NULL, e.created_at,
-           e.max_attempts, NULL, d.age_from
+           e.max_attempts, NULL, d.age_from, false
       FROM outbox.delivery d JOIN outbox.event e ON e.seq = d.seq
      WHERE d.relay_id = %(relay)s AND d.state = 'CLAIMED'
 """

@@ -9,8 +9,9 @@ calls `blame` if it answers.
 
 import logging
 from collections.abc import Callable, Collection, Mapping, Sequence
+from types import MappingProxyType
 
-from outbox_core.model.attempt import Acked, ErrorClass, Outcome, Refused, Unsent
+from outbox_core.model.attempt import Acked, Error, ErrorClass, Outcome, Refused, Unsent
 from outbox_core.model.event import Claim
 from outbox_relay.publishers.parking import Parked, Parking, Trial, Wait
 
@@ -19,10 +20,18 @@ log = logging.getLogger("outbox.relay")
 TRIAL_EVENTS = 20
 """So many go first when a pause is over."""
 
+BRIEF_TRIAL_SECONDS = 0.5
+"""Whoever is near and well answers by then. Whoever answers later is heard, too; but the event is
+sent again."""
+
 WHY_PARKED = "its destination takes nothing now"
 
 Send = Callable[[Sequence[Claim], float | None], Sequence[Outcome]]
 """A batch, and the seconds that it may take if not as long as usual; one outcome per event."""
+
+
+def is_transient(error: Error) -> bool:
+    return error.kind is ErrorClass.TRANSIENT
 
 
 class Destinations:
@@ -32,20 +41,28 @@ class Destinations:
         send: Send,
         timeout: float,
         clock: Callable[[], float],
+        brief_trials: bool = False,
+        is_answer: Callable[[Error], bool] = is_transient,
     ) -> None:
         """`name_of` is None for an event that has no destination: it is sent, and judged there.
-        `timeout` is what a call may take, in seconds."""
+        `timeout` is what a call may take, in seconds. With `brief_trials`, a call waits for a trial
+        only BRIEF_TRIAL_SECONDS, and `send` reports to `heard` what comes later. `is_answer`: of a
+        refusal, whether its destination said so itself."""
         self._name_of = name_of
         self._send = send
         self._timeout = timeout
         self._clock = clock
-        self._parking = Parking(clock)
+        self._brief_trials = brief_trials
+        self._is_answer = is_answer
+        self._parking = Parking(clock, brief_patience=BRIEF_TRIAL_SECONDS if brief_trials else None)
 
     def publish(self, batch: Sequence[Claim]) -> Sequence[Outcome]:
+        start = self._clock()
         if not self._parking:
-            return self._learn(batch, self._send(batch, None), ())
-        until = self._clock() + self._timeout
-        outcomes: list[Outcome | None] = [None] * len(batch)
+            outcomes = self._send(batch, None)
+            return self._learn(batch, outcomes, (), self._clock() - start)
+        until = start + self._timeout
+        found: list[Outcome | None] = [None] * len(batch)
         healthy: list[int] = []
         trial: list[int] = []
         admitted: dict[str, Trial | Wait | None] = {}
@@ -71,19 +88,21 @@ class Destinations:
         for name, indexes in turned_away.items():
             later = Unsent(WHY_PARKED, self._parking.turn_away(name, len(indexes)))
             for index in indexes:
-                outcomes[index] = later
+                found[index] = later
         tried = {name: a.patience for name, a in admitted.items() if isinstance(a, Trial)}
         try:
             # Apart, so that no others wait for them; the others first.
-            self._send_part(batch, healthy, outcomes, None)
-            left = until - self._clock()
+            self._send_part(batch, healthy, found, None)
+            began = self._clock()
+            left = until - began
             patience = min(left, max(tried.values(), default=0.0))
             if left > 0:
-                self._send_part(batch, trial, outcomes, patience)
+                self._send_part(batch, trial, found, patience)
             else:
                 for index in trial:
-                    outcomes[index] = Unsent(WHY_PARKED, 1.0)
-            return self._learn(batch, outcomes, tried)  # type: ignore[arg-type]
+                    found[index] = Unsent(WHY_PARKED, 1.0)
+            took, held = began - start, self._clock() - began
+            return self._learn(batch, found, tried, took, held)  # type: ignore[arg-type]
         finally:
             for name in tried:
                 self._parking.undecided(name)  # if it still is, such as after an exception
@@ -95,6 +114,20 @@ class Destinations:
             if name is not None and outage is not None:
                 _remember(failed, name, outage)
         return self._park(failed, batch, outcomes)
+
+    def heard(self, claim: Claim, outcome: Outcome) -> None:
+        """What became of a trial after its call. The event itself was judged by then."""
+        name = self._name_of(claim)
+        if name is None:
+            return
+        match outcome:
+            case Acked():
+                self._welcome_back(name)
+            case Refused(error, after) if _is_away(error):
+                if after:
+                    self._parking.sick(name, f"{error.code}: {error.text}", after)
+            case Refused(error) if self._is_answer(error):
+                self._welcome_back(name)
 
     def parked(self) -> Sequence[Parked]:
         return self._parking.parked()
@@ -112,8 +145,14 @@ class Destinations:
                 outcomes[index] = outcome
 
     def _learn(
-        self, batch: Sequence[Claim], outcomes: Sequence[Outcome], tried: Collection[str]
+        self,
+        batch: Sequence[Claim],
+        outcomes: Sequence[Outcome],
+        tried: Collection[str],
+        took: float,
+        held: float = 0.0,
     ) -> Sequence[Outcome]:
+        """The call took so many seconds, and its trials made it longer by `held`."""
         if not self._parking and all(outcome.__class__ is Acked for outcome in outcomes):
             return outcomes
         answered: set[str] = set()
@@ -127,9 +166,9 @@ class Destinations:
                 case Acked():
                     any_acked = True
                     answered.add(name)
-                case Refused(error) if error.kind in (ErrorClass.OUTAGE, ErrorClass.DESTINATION):
+                case Refused(error) if _is_away(error):
                     _remember(failed, name, outcome)
-                case Refused(error) if error.kind is ErrorClass.TRANSIENT:
+                case Refused(error) if self._is_answer(error):
                     answered.add(name)  # with a refusal, but it answered
         if self._parking:
             for name in answered:
@@ -139,16 +178,27 @@ class Destinations:
             for name, refused in failed.items()
             if name not in answered and (any_acked or refused.error.kind is ErrorClass.DESTINATION)
         }
-        return self._park(sick, batch, outcomes)
+        if not self._brief_trials:
+            return self._park(sick, batch, outcomes)
+        # Side by side they held the call no longer than one of them would have.
+        share = held / max(1, len(sick.keys() & tried))
+        costs = {name: share if name in tried else took for name in sick}
+        return self._park(sick, batch, outcomes, costs)
 
     def _park(
-        self, sick: Mapping[str, Refused], batch: Sequence[Claim], outcomes: Sequence[Outcome]
+        self,
+        sick: Mapping[str, Refused],
+        batch: Sequence[Claim],
+        outcomes: Sequence[Outcome],
+        costs: Mapping[str, float] = MappingProxyType({}),
     ) -> Sequence[Outcome]:
-        """These are at fault, not the broker."""
+        """These are at fault, not the broker; `costs` are the seconds that calls waited for them,
+        if that is to be made up for."""
         if not sick:
             return outcomes
+        self._parking.charge(costs)
         for name, (error, after) in sick.items():
-            if self._parking.sick(name, f"{error.code}: {error.text}", after):
+            if self._parking.sick(name, f"{error.code}: {error.text}", after, costs.get(name, 0.0)):
                 log.warning(
                     "%s takes nothing now: its events wait, and it costs them no attempts; "
                     "others go on: %s",
@@ -175,6 +225,10 @@ class Destinations:
                 known.seconds,
                 extra={"event": "unparked", "destination": name},
             )
+
+
+def _is_away(error: Error) -> bool:
+    return error.kind in (ErrorClass.OUTAGE, ErrorClass.DESTINATION)
 
 
 def _outage(outcome: Outcome) -> Refused | None:

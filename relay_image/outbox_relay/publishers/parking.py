@@ -3,13 +3,16 @@ Parking: which destinations take nothing now, and when each is tried again.
 
 A destination is whatever can fail alone: a topic, an endpoint, a queue. What is for one that has
 just failed would only wait for it again, and everything in the same batch would wait too. So it is
-parked for a pause that grows, then a few events go first, and an answer to them ends it.
+parked for a pause that grows, then a few events go first, and an answer to them ends it. Where a
+trial made its call longer, the pause grows with that too: all trials of a process together take a
+small part of one worker's time, however many destinations are silent.
 
 No IO, and no decision whose fault a failure was: that is `destinations`.
 """
 
+import math
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -24,6 +27,16 @@ database hardly notices, however many wait."""
 
 LONGEST_ABSENCE_SECONDS = 300.0
 """When the destination is well again, those that were turned away do not hear of it."""
+
+
+TRIALS_SHARE = 0.05
+"""Of one worker's time: what the calls of a process are made longer by trials, all together."""
+
+LONGEST_FAIR_PAUSE_SECONDS = 60.0
+"""To keep to that share, nobody who may be well again is left alone for longer than this."""
+
+RELAPSE_SECONDS = 120.0
+"""Who was well for a shorter time answers a few and no more: each time all others wait for it."""
 
 
 class Parked(NamedTuple):
@@ -41,8 +54,9 @@ class Wait(NamedTuple):
 
 class Trial(NamedTuple):
     patience: float
-    """Seconds to wait for an answer: as long as the pause was. So a destination that does not
-    answer takes half of one worker's time at most, and one that is slow has its chance."""
+    """Seconds that the call waits for an answer. Where nobody hears an answer that comes later, it
+    is as long as the pause was: so a destination that does not answer takes half of one worker's
+    time at most, and one that is slow has its chance."""
 
 
 @dataclass
@@ -54,6 +68,8 @@ class _Sick:
     trying: bool = False
     tried: bool = False
     """Since the pause last grew."""
+    cost: float = 0.0
+    """Seconds by which its last trial made a call longer."""
     turned_away_until: float = 0.0
 
 
@@ -66,13 +82,19 @@ class Parking:
         shortest: float = 0.5,
         longest: float = 15.0,
         least_patience: float = 2.0,
+        brief_patience: float | None = None,
     ) -> None:
+        """`brief_patience` is what a call waits for any trial, where an answer that comes later is
+        heard too."""
         self._clock = clock
         self._shortest = shortest
         self._longest = longest
         self._least_patience = least_patience
+        self._brief_patience = brief_patience
         self._lock = threading.Lock()
         self._sick: dict[str, _Sick] = {}
+        self._recovered: dict[str, float] = {}
+        """When it was well again."""
 
     def __bool__(self) -> bool:
         """Whether any is parked: asked for every batch, so without the lock."""
@@ -88,7 +110,7 @@ class Parking:
             if sick.trying or self._clock() < sick.until:
                 return Wait()
             sick.trying = sick.tried = True
-            return Trial(max(self._least_patience, sick.pause))
+            return Trial(self._brief_patience or max(self._least_patience, sick.pause))
 
     def turn_away(self, name: str, count: int) -> float:
         """Seconds before which so many of its events, which are not sent now, need not come back:
@@ -103,8 +125,17 @@ class Parking:
             sick.turned_away_until = start + count / RETURNS_PER_SECOND
             return min(LONGEST_ABSENCE_SECONDS, start - now)
 
-    def sick(self, name: str, why: str, after: float = 0.0) -> bool:
-        """It took nothing, and perhaps said for how many seconds. True if it was not parked yet."""
+    def charge(self, costs: Mapping[str, float]) -> None:
+        """How long calls waited for the trials of these. Before any of them is `sick`: all of them
+        count for the pause of each."""
+        with self._lock:
+            for name, cost in costs.items():
+                if (known := self._sick.get(name)) is not None and known.tried:
+                    known.cost = cost
+
+    def sick(self, name: str, why: str, after: float = 0.0, cost: float = 0.0) -> bool:
+        """It took nothing, and perhaps said for how many seconds. `cost` is how long calls waited
+        for it, if it was not parked yet: then the answer is True."""
         with self._lock:
             now = self._clock()
             not_before = now + min(LONGEST_RETRY_AFTER_SECONDS, after)
@@ -112,12 +143,16 @@ class Parking:
             if known is None:
                 self._forget(now)
                 pause = self._shortest
-                self._sick[name] = _Sick(now, why, pause, max(now + pause, not_before))
+                until = now + (max(pause, _fair(cost)) if name in self._recovered else pause)
+                self._sick[name] = _Sick(now, why, pause, max(until, not_before))
                 return True
             known.why = why
             if known.tried:  # if not, it is the end of a call that began before it was parked
                 known.pause = min(self._longest, 2 * known.pause)
-                known.until = now + known.pause
+                fair = self._fair_pause()
+                known.until = now + max(known.pause, fair)
+                if fair > 1:  # at a full second: so they are due together, and tried side by side
+                    known.until = math.ceil(known.until)
                 known.trying = known.tried = False
             known.until = max(known.until, not_before)
             return False
@@ -126,7 +161,10 @@ class Parking:
         """It answered. What it was, if it was parked."""
         with self._lock:
             known = self._sick.pop(name, None)
-            return None if known is None else Parked(name, self._clock() - known.since, known.why)
+            if known is None:
+                return None
+            now = self._recovered[name] = self._clock()
+            return Parked(name, now - known.since, known.why)
 
     def undecided(self, name: str) -> None:
         """The trial has ended, and nobody knows more than before."""
@@ -144,6 +182,10 @@ class Parking:
             found = [Parked(name, now - s.since, s.why) for name, s in self._sick.items()]
         return sorted(found, key=lambda p: (-p.seconds, p.name))
 
+    def _fair_pause(self) -> float:
+        """If each of them pauses for so long, their trials take no more than their share."""
+        return _fair(sum(sick.cost for sick in self._sick.values()))
+
     def _forget(self, now: float) -> None:
         gone = [
             n
@@ -152,3 +194,10 @@ class Parking:
         ]
         for name in gone:
             del self._sick[name]
+        for name in [n for n, at in self._recovered.items() if now > at + RELAPSE_SECONDS]:
+            del self._recovered[name]
+
+
+def _fair(cost: float) -> float:
+    """The pause after which so many seconds are no more than their share."""
+    return min(LONGEST_FAIR_PAUSE_SECONDS, cost * (1 / TRIALS_SHARE - 1))

@@ -3,7 +3,7 @@
 import logging
 
 from outbox_core.errors import StoreError
-from outbox_core.store.connection import is_pooled, translated
+from outbox_core.store.connection import is_pooled, listen, translated
 from outbox_relay.worker.context import Context
 
 log = logging.getLogger("outbox.listener")
@@ -34,7 +34,7 @@ class Listener:
                     extra={"event": "notify_off"},
                 )
                 return
-            conn.execute("LISTEN outbox")
+            listen(conn)
             while not context.stopping.is_set():
                 for notice in conn.notifies(timeout=1.0, stop_after=1):
                     if notice.payload == context.settings.name:

@@ -5,13 +5,17 @@ import sqlite3
 import sys
 import threading
 from collections.abc import Iterator
+from datetime import UTC, datetime
+from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
 
+from broker.http.publishers import MakePublisher
 from conformance.publisher_contract import make_claim
+from dev.services.http import HttpServer
 from outbox_core.contract.publishers.http import HttpSettings
 from outbox_core.model.attempt import Acked, ErrorClass, Refused
 from outbox_core.model.event import Claim
@@ -47,6 +51,26 @@ def records(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[s
     server.server_close()
     thread.join()
     sys.modules.pop("service")
+
+
+def test_ce_34_ce_25_a_proposal_carries_its_evidence_and_the_hash_of_its_source(
+    http_server: HttpServer, make_publisher: MakePublisher
+) -> None:
+    publisher = make_publisher(request="SorUpdate", method="PUT", source="orchestrator")
+    claim = proposal(1)._replace(occurred_at=datetime(2026, 1, 4, 12, 5, tzinfo=UTC))
+    assert isinstance(publisher.publish([claim])[0], Acked)
+    (got,) = http_server.got
+    assert json.loads(got.body) == {
+        "entity_type": "CASE",
+        "entity_id": "case 1",
+        "change": {"status": "IN_PROGRESS", "note": "ü1"},
+        "source_id": "orchestrator:run-1",
+        "source_hash": sha256('{"note":"ü1","status":"IN_PROGRESS"}'.encode()).hexdigest(),
+        "timestamp": "2026-01-04T12:05:00.000000Z",
+        "inference": False,
+        "evidence": {"seen": [1]},
+    }
+    assert got.header("x-idempotency-key") == "run-1"
 
 
 def test_ce_34_a_change_is_made_once_however_often_it_is_sent(records: tuple[str, Path]) -> None:

@@ -316,6 +316,22 @@ def test_ce_24_what_may_have_arrived_is_asked_about_only_before_a_second_attempt
     assert len(http_server.got) == 2
 
 
+def test_a_replay_of_what_was_published_is_sent_whatever_the_check_would_say(
+    http_server: HttpServer, make_publisher: MakePublisher
+) -> None:
+    asked: list[str] = []
+
+    def answer(got: Got) -> Reply:
+        asked.append(got.method)
+        return Reply()
+
+    http_server.answer = answer
+    publisher = make_publisher(check={"url": http_server.url + "/seen/{idempotency_key}"})
+    replayed = make_claim(attempts=3, attempts_base=1, was_published=True)
+    assert publisher.publish([replayed]) == [Acked("200 ok")]
+    assert asked == ["POST"]
+
+
 def test_tls_is_verified_by_name_and_may_be_mutual(
     make_publisher: MakePublisher, tmp_path: Path
 ) -> None:

@@ -5,7 +5,7 @@ import pytest
 from broker.kafka.publishers import MakePublisher
 from conformance.publisher_contract import make_claim
 from fixtures.topics import Consume, MakeTopic
-from outbox_core.model.attempt import Acked, ErrorClass, Refused
+from outbox_core.model.attempt import Acked
 
 pytestmark = pytest.mark.kafka
 
@@ -35,20 +35,16 @@ def test_topic_key_header_and_value_are_those_of_the_event_router(
 
 
 @pytest.mark.parametrize("in_order", [False, True])
-def test_an_event_without_an_aggregates_id_is_refused_and_its_neighbours_are_not(
+def test_an_event_without_an_aggregates_id_has_no_key_and_waits_for_its_turn(
     in_order: bool, topic: str, make_publisher: MakePublisher, consume: Consume
 ) -> None:
+    """As from Debezium; without a key it may be in any partition, so it has no common route."""
     publisher = make_publisher(topic, format="Debezium", in_order=in_order)
-    batch = [
-        make_claim(aggregate_id=aggregate, ordering_key=key)
-        for aggregate, key in (("1", "a"), (None, "b"), ("2", "c"))
-    ]
-    outcomes = publisher.publish(batch)
-    assert [type(o) for o in outcomes] == [Acked, Refused, Acked]
-    assert isinstance(outcomes[1], Refused)
-    assert outcomes[1].error.kind is ErrorClass.EVENT
-    assert "aggregate_id" in outcomes[1].error.text
-    assert len(consume(topic, 2)) == 2
+    claim = make_claim(ordering_key="a", partition_key="p")
+    assert publisher.route(claim) is None
+    assert isinstance(publisher.publish([claim])[0], Acked)
+    (message,) = consume(topic, 1)
+    assert message.key is None
 
 
 def test_a_key_is_in_one_partition_while_its_events_are_of_one_aggregate(

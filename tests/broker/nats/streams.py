@@ -13,6 +13,12 @@ from outbox_core.contract.publishers.nats import NatsSettings
 from outbox_relay.publishers.nats.connection import Connection
 
 NUMBERS = count(1)
+NOT_FOUND = 10037
+"""No message has that number."""
+
+
+class NoAnswer(Exception):
+    """JetStream says nothing, or that it cannot say."""
 
 
 @dataclass(frozen=True)
@@ -34,18 +40,22 @@ class Admin:
 
     server: Nats
     login: dict[str, Any] = field(default_factory=dict)
+    patience_seconds: float = 20.0
 
     def ask(self, *asked: tuple[str, object]) -> list[dict[str, Any]]:
         settings = NatsSettings(servers=(self.server.url,), **self.login)
         connection = Connection(settings, self.server.url, time.monotonic() + 10)
         try:
             replies = connection.request(
-                [(f"$JS.API.{name}", body) for name, body in asked], time.monotonic() + 20
+                [(f"$JS.API.{name}", body) for name, body in asked],
+                time.monotonic() + self.patience_seconds,
             )
         finally:
             connection.close()
-        assert all(reply is not None for reply in replies), connection.why_lost
-        return [json.loads(reply.body) for reply in replies if reply is not None]
+        answers = [json.loads(reply.body) for reply in replies if reply and not reply.status]
+        if len(answers) < len(asked):
+            raise NoAnswer(connection.why_lost)
+        return answers
 
     def make(self, *subjects: str, **config: Any) -> str:
         """A stream with these subjects, or with all below a name of its own; its name."""
@@ -81,12 +91,14 @@ class Admin:
         return list(self._read(name, now["first_seq"], now["last_seq"]))
 
     def _read(self, name: str, first: int, last: int) -> Iterator[Stored]:
-        for begin in range(first, last + 1, 500):
+        for begin in range(max(1, first), last + 1, 500):
             seqs = range(begin, min(begin + 500, last + 1))
             asked = [(f"STREAM.MSG.GET.{name}", {"seq": seq}) for seq in seqs]
             for answer in self.ask(*asked):
-                if "message" not in answer:  # deleted, or none was stored there
-                    continue
+                if (error := answer.get("error")) and error["err_code"] == NOT_FOUND:
+                    continue  # deleted, or none was stored there
+                if error:
+                    raise NoAnswer(error)
                 message = answer["message"]
                 lines = base64.b64decode(message.get("hdrs", "")).split(b"\r\n")[1:-2]
                 pairs = [line.partition(b": ")[::2] for line in lines]

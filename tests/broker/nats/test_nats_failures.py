@@ -10,13 +10,14 @@ from typing import Any
 import pytest
 
 from broker.nats.conftest import MakePublisher
-from broker.nats.proxy import proxy
 from broker.nats.streams import Admin
 from conformance.publisher_contract import make_claim
 from dev.services import Nats, wait_until
+from fixtures.peers import listening, to_server
 from outbox_core.model.attempt import Acked, ErrorClass, Outcome, Refused, Unsent
 from outbox_core.model.event import Claim
 from outbox_core.model.ordering import BEHIND
+from outbox_relay.publishers.nats.publisher import FEWEST_AT_ONCE
 
 pytestmark = pytest.mark.nats
 
@@ -47,6 +48,21 @@ def test_a_call_is_one_atomic_batch_where_the_stream_allows_it(
     outcomes = make_publisher(subject=f"{stream}.{{event_type}}").publish(batch_of(1200))
     assert outcomes == [Acked(f"{stream}@{n}") for n in range(1, 1201)]
     assert len(batches_of(admin, stream)) == 2  # a batch has 1000 at most
+
+
+@pytest.mark.parametrize("in_order", [False, True])
+def test_a_few_events_go_by_themselves_unless_some_would_wait_for_others(
+    admin: Admin, make_publisher: MakePublisher, in_order: bool
+) -> None:
+    stream = admin.make()
+    publisher = make_publisher(subject=f"{stream}.{{event_type}}", in_order=in_order)
+    different = [make_claim(b"%d" % i, ordering_key=f"k{i}") for i in range(FEWEST_AT_ONCE - 1)]
+    assert kinds(publisher.publish(different)) == [None] * len(different)
+    assert batches_of(admin, stream) == set()
+    assert kinds(publisher.publish(batch_of(5, ordering_key="k"))) == [None] * 5
+    assert len(batches_of(admin, stream)) == (1 if in_order else 0)
+    assert kinds(publisher.publish(batch_of(FEWEST_AT_ONCE))) == [None] * FEWEST_AT_ONCE
+    assert len(batches_of(admin, stream)) == (2 if in_order else 1)
 
 
 @pytest.mark.parametrize("why", ["the stream does not allow it", "nobody wants it"])
@@ -92,12 +108,12 @@ def test_one_event_that_the_stream_refuses_does_not_fail_its_batch(
     admin: Admin, make_publisher: MakePublisher
 ) -> None:
     stream = admin.make(max_msg_size=5000)
-    claims = batch_of(9)
+    claims = batch_of(29)
     claims.insert(4, make_claim(b"x" * 6000))
     outcomes = make_publisher(subject=f"{stream}.{{event_type}}").publish(claims)
-    assert kinds(outcomes) == [None] * 4 + [ErrorClass.EVENT] + [None] * 5
+    assert kinds(outcomes) == [None] * 4 + [ErrorClass.EVENT] + [None] * 25
     assert codes(outcomes) == {"NATS_10054"}
-    assert len(admin.received(stream)) == 9
+    assert len(admin.received(stream)) == 29
 
 
 def test_in_order_nothing_of_a_key_arrives_behind_a_refused_event(
@@ -277,15 +293,16 @@ def test_an_answer_that_is_lost_leaves_events_in_doubt_and_sends_no_copy(
     stream = admin.make()
     losing = threading.Event()
 
-    def cut(direction: str, data: bytes) -> bool:
-        if direction == "to client" and b'"seq"' in data and losing.is_set():
+    def passes(data: bytes) -> bool:
+        if b'"seq"' in data and losing.is_set():
             losing.clear()
-            return True
-        return False
+            return False
+        return True
 
-    with proxy(nats.port, cut) as url:
+    with listening(to_server(nats.port, to_client=passes)) as host:
+        servers = (f"nats://{host}",)
         publisher = make_publisher(
-            subject=f"{stream}.{{event_type}}", servers=(url,), atomic=atomic, timeout=5
+            subject=f"{stream}.{{event_type}}", servers=servers, atomic=atomic, timeout=5
         )
         assert kinds(publisher.publish(batch_of(1))) == [None]
         losing.set()
@@ -303,11 +320,12 @@ def test_a_connection_that_is_cut_in_the_middle_of_a_batch_stores_nothing_of_it(
 ) -> None:
     stream = admin.make()
 
-    def cut(direction: str, data: bytes) -> bool:
-        return direction == "to server" and b"Nats-Batch-Commit" in data
+    def passes(data: bytes) -> bool:
+        return b"Nats-Batch-Commit" not in data
 
-    with proxy(nats.port, cut) as url:
-        publisher = make_publisher(subject=f"{stream}.{{event_type}}", servers=(url,), timeout=5)
+    with listening(to_server(nats.port, passes)) as host:
+        servers = (f"nats://{host}",)
+        publisher = make_publisher(subject=f"{stream}.{{event_type}}", servers=servers, timeout=5)
         outcomes = publisher.publish([make_claim(b"x" * 1000) for _ in range(500)])
         assert kinds(outcomes) == [ErrorClass.OUTAGE] * 500
     assert admin.received(stream) == []
@@ -342,11 +360,12 @@ def test_a_connection_that_is_lost_before_anything_was_sent_is_an_outage(
 ) -> None:
     stream = admin.make()
 
-    def cut(direction: str, data: bytes) -> bool:
-        return b"STREAM.NAMES" in data
+    def passes(data: bytes) -> bool:
+        return b"STREAM.NAMES" not in data
 
-    with proxy(nats.port, cut) as url:
-        publisher = make_publisher(subject=f"{stream}.{{event_type}}", servers=(url,), timeout=5)
+    with listening(to_server(nats.port, passes)) as host:
+        servers = (f"nats://{host}",)
+        publisher = make_publisher(subject=f"{stream}.{{event_type}}", servers=servers, timeout=5)
         outcomes = publisher.publish(batch_of(3))
         assert kinds(outcomes) == [ErrorClass.OUTAGE] * 3
         assert codes(outcomes) == {"CONNECTION_LOST"}

@@ -171,6 +171,23 @@ def test_rights_on_one_subject_cost_its_events_attempts_and_others_go_on(
             assert refused_as(denied) == (ErrorClass.TRANSIENT, "NATS_403")
 
 
+def test_who_may_not_ask_for_streams_waits_where_nobody_answers(
+    tmp_path: Path, make_publisher: MakePublisher
+) -> None:
+    rights = {"publish": "order.>", "subscribe": "_INBOX.>"}
+    users = [{"user": "relay", "password": "r", "permissions": rights}]
+    login: dict[str, Any] = {
+        "username": text(tmp_path, "user", "relay"),
+        "password": text(tmp_path, "password", "r"),
+    }
+    with server(tmp_path, authorization={"users": users}) as running:
+        publisher = make_publisher(servers=(running.url,), timeout=5, **login)
+        (outcome,) = publisher.publish([make_claim()])
+        # There is no stream, or it elects a leader: nobody tells.
+        assert refused_as(outcome) == (ErrorClass.DESTINATION, "STREAM_NOT_READY")
+        assert "$JS.API.STREAM.NAMES" in str(outcome)
+
+
 def test_an_account_without_jetstream_is_an_outage_and_fails_the_check(
     tmp_path: Path, make_publisher: MakePublisher
 ) -> None:

@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from datetime import timedelta
 from typing import Any
 
-from broker.rabbitmq.peers import listening
+from fixtures.peers import listening
 from outbox_core.contract.publishers.rabbitmq import RabbitMQSettings
 from outbox_relay.publishers.rabbitmq import wire
 from outbox_relay.publishers.rabbitmq.publisher import RabbitMQPublisher

@@ -9,11 +9,11 @@ from itertools import count
 
 import pytest
 
-from broker.rabbitmq.peers import listening, to_server
 from broker.rabbitmq.publishers import Broker, MakePublisher
 from conformance.publisher_contract import make_claim
 from dev.services import RabbitMQ, wait_until
 from dev.services.rabbitmq import MEMORY
+from fixtures.peers import listening, to_server
 from outbox_core.errors import PublisherError
 from outbox_core.model.attempt import Acked, ErrorClass, Outcome, Refused, Unsent
 from outbox_core.model.event import Claim
@@ -21,10 +21,6 @@ from outbox_relay.publishers.rabbitmq.publisher import RabbitMQPublisher
 from outbox_relay.publishers.rabbitmq.wire import HEARTBEAT_FRAME
 
 pytestmark = pytest.mark.rabbitmq
-
-
-def always(_: bytes) -> bool:
-    return True
 
 
 def assert_nothing_worse_than_an_outage(outcomes: Sequence[Outcome]) -> None:
@@ -147,7 +143,7 @@ def test_a_connection_that_ended_while_nobody_used_it_costs_no_event(
     make_publisher: MakePublisher, rabbitmq: RabbitMQ, queue: str
 ) -> None:
     sockets: list[socket.socket] = []
-    relay = to_server(rabbitmq.port, always, always)
+    relay = to_server(rabbitmq.port)
 
     def serve(client: socket.socket) -> None:
         sockets.append(client)
@@ -175,7 +171,7 @@ def test_an_idle_connection_is_kept_by_heartbeats(
             next(connections)
         return True
 
-    with listening(to_server(rabbitmq.port, note, always)) as host:
+    with listening(to_server(rabbitmq.port, note)) as host:
         publisher = make_publisher(queue, hosts=host, heartbeat="1s")
         assert isinstance(publisher.publish([make_claim()])[0], Acked)
         # After two that are missing, the server would have closed it.

@@ -1,20 +1,29 @@
 """Who is let in, how `check` says it, and that a changed password needs no restart."""
 
+import time
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from broker.rabbitmq.publishers import Broker, MakePublisher
 from conformance.publisher_contract import SAMPLES, make_claim
 from dev.services import RabbitMQ
-from dev.services.rabbitmq import SECOND_VHOST
+from dev.services.rabbitmq import MAY_NOT_WRITE, SECOND_VHOST, USER
+from fixtures.certificates import Authority
 from outbox_core.contract.publishers.rabbitmq import RabbitMQSettings
 from outbox_core.errors import BrokerRefused, SettingsError
 from outbox_core.model.attempt import Acked, ErrorClass, Refused
 from outbox_relay.publishers import rabbitmq as kind
-from outbox_relay.publishers.rabbitmq.login import addresses
+from outbox_relay.publishers.rabbitmq.connection import Connection
+from outbox_relay.publishers.rabbitmq.login import Login, addresses
+from outbox_relay.publishers.rabbitmq.publisher import RabbitMQPublisher
 
 pytestmark = pytest.mark.rabbitmq
+
+ByCertificate = Callable[..., RabbitMQPublisher]
+"""A publisher to this queue, with the certificate of a user of this name."""
 
 
 def test_a_wrong_password_is_an_outage_until_the_file_has_the_right_one(
@@ -70,6 +79,93 @@ def test_tls_on_the_plain_port_is_an_outage(
     assert outcome.error.kind is ErrorClass.OUTAGE
 
 
+@pytest.fixture
+def by_certificate(make_publisher: MakePublisher, rabbitmq: RabbitMQ) -> ByCertificate:
+    def make(queue: str, name: str, **settings: Any) -> RabbitMQPublisher:
+        cert, key = rabbitmq.client_certificate(name)
+        return make_publisher(
+            queue,
+            hosts=rabbitmq.secure_host,
+            tls={"ca_file": rabbitmq.ca, "cert_file": cert, "key_file": key},
+            **{"username": None, "password": None, **settings},
+        )
+
+    return make
+
+
+def test_a_certificate_logs_in_without_a_password(
+    by_certificate: ByCertificate, broker: Broker, queue: str
+) -> None:
+    publisher = by_certificate(queue, USER)
+    publisher.probe()
+    assert isinstance(publisher.publish([make_claim()])[0], Acked)
+    assert len(broker.read(queue, 1)) == 1
+
+
+def test_a_certificate_of_nobody_is_an_outage_and_lets_nobody_in(
+    by_certificate: ByCertificate, queue: str
+) -> None:
+    publisher = by_certificate(queue, "stranger")
+    (outcome,) = publisher.publish([make_claim()])
+    assert isinstance(outcome, Refused)
+    assert outcome.error.kind is ErrorClass.OUTAGE
+    assert "EXTERNAL" in outcome.error.text  # the server names the mechanism that failed
+    with pytest.raises(BrokerRefused):
+        publisher.probe()
+
+
+def test_a_certificate_has_the_rights_of_its_user_and_no_more(
+    by_certificate: ByCertificate, broker: Broker, queue: str
+) -> None:
+    exchange = broker.exchange(**{queue: "#"})
+    (outcome,) = by_certificate(queue, MAY_NOT_WRITE, exchange=exchange).publish([make_claim()])
+    assert isinstance(outcome, Refused)
+    assert "access" in outcome.error.text
+    assert not broker.read(queue)
+
+
+def test_a_name_and_a_password_are_used_beside_a_certificate(
+    by_certificate: ByCertificate,
+    rabbitmq: RabbitMQ,
+    broker: Broker,
+    queue: str,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("THE_NAME", USER)
+    monkeypatch.setenv("THE_PASSWORD", rabbitmq.password)
+    login = {"username": {"env": "THE_NAME"}, "password": {"env": "THE_PASSWORD"}}
+    publisher = by_certificate(queue, "stranger", **login)
+    assert isinstance(publisher.publish([make_claim()])[0], Acked)
+
+
+def test_a_certificate_of_another_authority_is_an_outage(
+    make_publisher: MakePublisher, rabbitmq: RabbitMQ, queue: str, tmp_path: Path
+) -> None:
+    cert, key = Authority(tmp_path / "other", "another").issue(USER)
+    publisher = make_publisher(
+        queue,
+        hosts=rabbitmq.secure_host,
+        tls={"ca_file": rabbitmq.ca, "cert_file": cert, "key_file": key},
+        username=None,
+        password=None,
+    )
+    (outcome,) = publisher.publish([make_claim()])
+    assert isinstance(outcome, Refused)
+    assert outcome.error.kind is ErrorClass.OUTAGE
+
+
+def test_a_server_that_takes_no_certificates_is_said_with_the_cure(rabbitmq: RabbitMQ) -> None:
+    # It offers EXTERNAL to those alone who have shown a certificate, which needs TLS.
+    (address,) = addresses(RabbitMQSettings(hosts=rabbitmq.host))
+    connection = Connection(address, None, 30, time.monotonic() + 10)
+    try:
+        with pytest.raises(BrokerRefused, match=r"offers PLAIN.* not EXTERNAL: .*_mechanism_ssl"):
+            connection.open(Login("EXTERNAL", b""), "/", "")
+    finally:
+        connection.broken = True
+        connection.close()
+
+
 def test_the_check_says_what_is_there_and_what_cannot_be_asked(
     make_publisher: MakePublisher, broker: Broker, queue: str
 ) -> None:
@@ -107,16 +203,6 @@ def test_what_the_models_cannot_see_is_refused_before_anything_is_connected(
 ) -> None:
     with pytest.raises(SettingsError, match=why):
         kind.validate(RabbitMQSettings.model_validate({"hosts": "a", **changed}))
-
-
-@pytest.mark.parametrize(
-    "hosts", ["relay:Pa55@a:1", "amqp://relay:Pa55@a", "b,relay:x,Pa55@a", "a/Pa55"]
-)
-def test_a_login_among_the_hosts_is_refused_and_not_shown(hosts: str) -> None:
-    with pytest.raises(SettingsError, match="fields of their own") as caught:
-        kind.validate(RabbitMQSettings(hosts=hosts))
-    assert "Pa55" not in str(caught.value)
-    assert "relay:" not in str(caught.value)
 
 
 def test_hosts_have_the_usual_ports_unless_they_name_one() -> None:

@@ -198,3 +198,45 @@ def test_the_largest_answer_that_redis_gives_is_read(
     publisher = make_publisher("s", url=scripted(say))
     outcomes = publisher.publish([make_claim() for _ in ids])
     assert all(isinstance(outcome, Acked) for outcome in outcomes)
+
+
+INFO = b"redis_version:7.0.0\r\nconnected_slaves:many\r\nmaxmemory:\xff\r\nrole"
+ODD = [
+    b":1\r\n",
+    b"$-1\r\n",
+    b"*-1\r\n",
+    b"*1\r\n:1\r\n",
+    b"*2\r\n:1\r\n:2\r\n",
+    b"*2\r\n$4\r\nsave\r\n$-1\r\n",
+    b"*3\r\n+a\r\n+b\r\n+c\r\n",
+    b"$2\r\n\xff\xfe\r\n",
+    b"$%d\r\n%b\r\n" % (len(INFO), INFO),
+    b"*2\r\n$21\r\nmin-replicas-to-write\r\n$4\r\nmany\r\n",
+]
+
+
+@pytest.mark.parametrize("said", ODD)
+@pytest.mark.parametrize("command", ["INFO", "CONFIG", "TYPE", "XLEN", "MULTI", "DISCARD", "WAIT"])
+def test_the_check_has_a_result_whatever_answers(
+    command: str, said: bytes, scripted: Scripted, make_publisher: MakePublisher
+) -> None:
+    usual = {"TYPE": b"+stream\r\n", "XLEN": b":3\r\n", "CONFIG": b"*0\r\n", "INFO": b"$0\r\n\r\n"}
+    url = scripted(lambda asked, time: said if asked == command else usual.get(asked))
+    wait = RedisWait(replicas=2)
+    sample = {"event_type": "s", "aggregate_type": None, "tenant_id": None}
+    results = make_publisher("{event_type}", url=url, wait=wait).check([sample])
+    assert results
+    assert all(result.level in ("ok", "warn", "fail") and result.text for result in results)
+
+
+@pytest.mark.parametrize("command", ["INFO", "TYPE", "XLEN"])
+def test_the_check_fails_where_an_answer_makes_no_sense(
+    command: str, scripted: Scripted, make_publisher: MakePublisher
+) -> None:
+    usual = {"TYPE": b"+stream\r\n", "CONFIG": b"*0\r\n", "INFO": b"$0\r\n\r\n"}
+    nonsense = b"*1\r\n:1\r\n"
+    url = scripted(lambda asked, time: nonsense if asked == command else usual.get(asked))
+    sample = {"event_type": "s", "aggregate_type": None, "tenant_id": None}
+    (result,) = make_publisher("{event_type}", url=url).check([sample])
+    assert result.level == "fail"
+    assert "not asked" in result.text

@@ -59,7 +59,7 @@ def test_every_refusal_of_an_event_leaves_its_neighbours_alone(
     assert len(mailbox.wait_for(2)) == 2
 
 
-def test_a_message_goes_to_those_whom_the_server_takes_and_the_result_names_the_others(
+def test_ce_13_a_message_goes_to_those_whom_the_server_takes_and_the_result_names_the_others(
     mailbox: Mailbox, make_publisher: MakePublisher
 ) -> None:
     claim = letter([mailbox.address, "nobody@example.test"])

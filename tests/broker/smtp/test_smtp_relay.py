@@ -1,5 +1,6 @@
 """Relays on a database that send mail: killed at any moment, none is lost."""
 
+import json
 import os
 from collections import Counter
 from pathlib import Path
@@ -89,4 +90,32 @@ def test_an_event_that_is_no_message_is_dead_and_the_others_arrive(
     wait_until(lambda: outbox.states() == {"PUBLISHED": 5, "DEAD": 1}, 30, "all judged")
     assert len(mailbox.wait_for(5)) == 5
     assert "INVALID_PAYLOAD" in str(outbox.event(poisoned))
+    relay.stop()
+
+
+def test_ce_33_ce_23_ce_25_ce_13_a_mail_asked_for_twice_is_sent_once_and_shows_its_key(
+    outbox: Outbox, mailbox: Mailbox, start_relay: StartRelay, smtp: dict[str, Any]
+) -> None:
+    outbox.register()
+    payload = {
+        "to": [mailbox.address],
+        "subject": "Order Confirmation",
+        "body_html": "<p>Your order has been confirmed.</p>",
+        "idempotency_key": "run-456-email-order-123",
+    }
+    text = json.dumps(payload)
+    first, second = (
+        outbox.emit("SEND_EMAIL", text, idempotency_key=payload["idempotency_key"])
+        for _ in range(2)
+    )
+    assert first == second
+    relay = start_relay(
+        outbox.dsn, publisher={"smtp": smtp}, kafka={"bootstrapServers": "unused:1"}, lease="12s"
+    )
+    wait_until(lambda: outbox.states() == {"PUBLISHED": 1}, 30, "it is published")
+    (message,) = mailbox.wait_for(1)
+    assert message["Subject"] == "Order Confirmation"
+    assert message["X-Idempotency-Key"] == "run-456-email-order-123"
+    assert message.get_content().strip() == payload["body_html"]
+    assert outbox.event(first)["result"].startswith("250 OK id=")
     relay.stop()

@@ -7,6 +7,7 @@ from broker.sqs.conftest import MakePublisher
 from broker.sqs.queues import Queues
 from dev.services import ElasticMq
 from dev.services.process import free_port
+from outbox_core.errors import PublisherError
 from outbox_relay.publishers.protocol import CheckResult, Sample
 
 pytestmark = pytest.mark.sqs
@@ -97,3 +98,32 @@ def test_a_probe_of_a_template_makes_no_event_up(make_publisher: MakePublisher) 
     with answering(say) as server:
         make_publisher(server.queue_url("{tenant_id}-orders")).probe()
     assert [request.target for request in asked] == ["GetQueueAttributes"]
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        {"Attributes": None},
+        {"Attributes": []},
+        {"Attributes": "none"},
+        {"Attributes": {"MaximumMessageSize": 5}},
+        {"Attributes": {"KmsMasterKeyId": {}}},
+    ],
+)
+def test_an_answer_that_makes_no_sense_is_a_result(
+    make_publisher: MakePublisher, body: dict[str, object]
+) -> None:
+    with answering(lambda asked, sock: answer(200, body)) as server:
+        publisher = make_publisher(server.queue_url())
+        (finding,) = publisher.check(SAMPLES)
+        with pytest.raises(PublisherError, match="not one of SQS"):
+            publisher.probe()
+    assert finding.level == "fail"
+    assert "not one of SQS" in finding.text
+
+
+def test_numbers_that_are_none_are_left_out(make_publisher: MakePublisher) -> None:
+    odd = {"MaximumMessageSize": "many", "MessageRetentionPeriod": "-1", "FifoQueue": ""}
+    with answering(lambda asked, sock: answer(200, {"Attributes": odd})) as server:
+        findings = make_publisher(server.queue_url()).check(SAMPLES)
+    assert [finding.level for finding in findings] == ["ok", "ok"]

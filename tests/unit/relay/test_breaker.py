@@ -7,12 +7,11 @@ from typing import Any
 import pytest
 
 from conformance.publisher_contract import make_claim
-from fixtures.made_settings import relay_settings
+from fixtures.made_settings import relay_settings, retry_policy
 from fixtures.relays import Broker
 from outbox_core.contract.reasons import ProcessReason
 from outbox_core.errors import StoreUnavailable
 from outbox_core.model.attempt import Acked, Error, ErrorClass, Refused, Unsent
-from outbox_core.model.retry import Retry
 from outbox_core.observe.health import Health
 from outbox_core.observe.metrics import RelayMetrics
 from outbox_relay.worker.breaker import TRIAL_BATCH_EVENTS, Breaker, BreakerState
@@ -246,7 +245,7 @@ def worker_without_store(on_trial: Breaker, monkeypatch: pytest.MonkeyPatch) -> 
         settings=relay_settings(workers=1),
         relay=1,
         publisher=Broker(),
-        policy=Retry(),
+        policy=retry_policy(),
         crew=Crew(1, -1),
         breaker=on_trial,
         health=Health(),

@@ -2,13 +2,18 @@
 
 import logging
 from collections.abc import Sequence
+from typing import Any
 
 import pytest
 
 from conformance.publisher_contract import make_claim
 from outbox_core.model.attempt import Acked, Error, ErrorClass, Outcome, Refused, Unsent
 from outbox_core.model.event import Claim
-from outbox_relay.publishers.destinations import TRIAL_EVENTS, Destinations
+from outbox_relay.publishers.destinations import (
+    BRIEF_TRIAL_SECONDS,
+    TRIAL_EVENTS,
+    Destinations,
+)
 
 ACKED = Acked("t[0]@1")
 TIMEOUT = Refused(Error.of(ErrorClass.OUTAGE, "NO_REPORT", "no acknowledgement within 3s"))
@@ -20,12 +25,12 @@ TOO_LARGE = Refused(Error.of(ErrorClass.EVENT, "TOO_LARGE", "too large"))
 class Cluster:
     """Topics are event types; each answers as told."""
 
-    def __init__(self) -> None:
+    def __init__(self, **options: Any) -> None:
         self.now = 1000.0
         self.takes = 0.0
         self.answers: dict[str, Outcome] = {}
         self.calls: list[tuple[list[str], float | None]] = []
-        self.destinations = Destinations(self.topic, self.send, 30.0, lambda: self.now)
+        self.destinations = Destinations(self.topic, self.send, 30.0, lambda: self.now, **options)
 
     def topic(self, claim: Claim) -> str | None:
         return None if claim.event_type == "nowhere" else claim.event_type
@@ -212,3 +217,86 @@ def test_it_is_said_once_when_it_begins_and_once_when_it_ends(
     said = [(r.levelno, vars(r)["event"], vars(r)["destination"]) for r in caplog.records]
     assert said == [(logging.WARNING, "parked", "sick"), (logging.INFO, "unparked", "sick")]
     assert "no acknowledgement within 3s" in caplog.text
+
+
+@pytest.fixture
+def briefly() -> Cluster:
+    """Two are silent, and trials are brief."""
+    cluster = Cluster(brief_trials=True)
+    cluster.answers |= {"silent": TIMEOUT, "mute": TIMEOUT}
+    cluster.publish("silent", "mute", "well")
+    cluster.calls.clear()
+    return cluster
+
+
+def try_them(cluster: Cluster, *topics: str) -> None:
+    """A trial takes as long as it may, and nothing else takes any time."""
+
+    def send(batch: Sequence[Claim], patience: float | None) -> Sequence[Outcome]:
+        cluster.now += patience or 0.0
+        return [cluster.answers.get(c.event_type, ACKED) for c in batch]
+
+    cluster.destinations._send = send
+    cluster.publish(*topics)
+
+
+def pause_of(cluster: Cluster, topic: str) -> float:
+    (outcome,) = cluster.publish(topic)
+    assert isinstance(outcome, Unsent)
+    return outcome.after
+
+
+def test_a_brief_trial_makes_a_long_pause(briefly: Cluster) -> None:
+    briefly.now += 0.5
+    try_them(briefly, "silent", "well")
+    assert pause_of(briefly, "silent") == pytest.approx(19 * BRIEF_TRIAL_SECONDS, abs=1)
+
+
+def test_those_who_are_tried_side_by_side_share_what_it_costs(briefly: Cluster) -> None:
+    briefly.now += 0.5
+    try_them(briefly, "silent", "mute", "well")
+    assert pause_of(briefly, "mute") == pytest.approx(19 * BRIEF_TRIAL_SECONDS, abs=1)
+
+
+def test_those_who_are_tried_one_after_another_pause_for_both(briefly: Cluster) -> None:
+    briefly.now += 0.5
+    try_them(briefly, "silent", "well")
+    try_them(briefly, "mute", "well")
+    assert pause_of(briefly, "mute") == pytest.approx(2 * 19 * BRIEF_TRIAL_SECONDS, abs=1)
+
+
+@pytest.mark.parametrize(
+    ("heard", "is_parked"),
+    [(ACKED, False), (UNKNOWN, False), (TOO_LARGE, True), (SICK, True), (TIMEOUT, True)],
+)
+def test_an_answer_after_the_call_ends_it_too(
+    with_sick: Cluster, heard: Outcome, is_parked: bool
+) -> None:
+    with_sick.destinations.heard(make_claim(event_type="sick"), heard)
+    with_sick.destinations.heard(make_claim(event_type="nowhere"), ACKED)
+    assert with_sick.parked() == (["sick"] if is_parked else [])
+
+
+def test_patience_that_is_asked_for_after_the_call_is_given(with_sick: Cluster) -> None:
+    with_sick.destinations.heard(make_claim(event_type="sick"), SICK._replace(after=40.0))
+    assert pause_of(with_sick, "sick") == 40.0
+
+
+def test_what_is_an_answer_is_for_the_publisher_to_say() -> None:
+    cluster = Cluster(is_answer=lambda error: error.code == "TOO_LARGE")
+    cluster.answers["sick"] = SICK
+    cluster.publish("sick")
+    cluster.answers["sick"] = TOO_LARGE
+    cluster.now += 0.5
+    cluster.publish("sick")
+    assert cluster.parked() == []
+
+
+def test_a_relapse_that_held_a_call_makes_a_long_pause(briefly: Cluster) -> None:
+    answer = briefly.answers.pop("silent")
+    briefly.now += 0.5
+    briefly.publish("silent", "well")  # it answers the trial
+    briefly.answers["silent"] = answer
+    briefly.takes = 3.0
+    briefly.publish("silent", "well")
+    assert pause_of(briefly, "silent") == pytest.approx(57)

@@ -104,9 +104,8 @@ def test_debeziums_key_is_the_aggregates_id_whatever_else_there_is() -> None:
     assert (messages.topic(claim), messages.key(claim)) == ("order.created", "a")
 
 
-def test_without_an_aggregates_id_there_is_no_message_for_debeziums_consumers() -> None:
+def test_debeziums_key_is_none_without_an_aggregates_id() -> None:
     messages = messages_for(KafkaSettings(bootstrap_servers="x:1", format="Debezium"))
-    refused = messages.topic(make_claim(ordering_key="o"))
-    assert isinstance(refused, Refused)
-    assert (refused.error.kind, refused.error.code) == (ErrorClass.EVENT, "NO_AGGREGATE_ID")
-    assert messages.topic(make_claim(aggregate_id="")) == "order.created"
+    claim = make_claim(ordering_key="o", partition_key="p")
+    assert (messages.topic(claim), messages.key(claim)) == ("order.created", None)
+    assert messages.key(make_claim(aggregate_id="")) == ""

@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from fixtures.made_settings import retry_policy
 from outbox_core.model.attempt import Acked, Error, ErrorClass, Refused, Unsent, Verdict
 from outbox_core.model.event import Claim
 from outbox_core.model.lifecycle import TERMINAL, TRANSITIONS, Hold, State
@@ -69,7 +70,7 @@ def claims() -> st.SearchStrategy[Claim]:
 
 
 POLICIES = st.builds(
-    Retry,
+    retry_policy,
     max_attempts=st.integers(1, 20),
     jitter=st.floats(0, 1),
     max_age=st.none() | st.just(timedelta(days=1)),
@@ -124,4 +125,4 @@ def test_tc_11_an_expired_lease_ends_in_pending_or_dead(
 @given(claims())
 def test_what_was_acknowledged_is_not_judged(claim: Claim) -> None:
     with pytest.raises(AssertionError, match="needs no verdict"):
-        judge(Acked("t[0]@1"), claim, Retry(), 0.5)
+        judge(Acked("t[0]@1"), claim, retry_policy(), 0.5)

@@ -10,11 +10,10 @@ from hypothesis import strategies as st
 from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.core import Metric
 
-from fixtures.made_settings import relay_settings
+from fixtures.made_settings import relay_settings, retry_policy
 from fixtures.relays import Broker
 from outbox_core.model.attempt import Acked, Error, ErrorClass, Outcome, Refused, Unsent
 from outbox_core.model.event import Claim
-from outbox_core.model.retry import Retry
 from outbox_core.observe.health import Health
 from outbox_core.observe.metrics import SECONDS_BUCKETS, Latencies, RelayMetrics
 from outbox_relay.worker.breaker import Breaker
@@ -126,7 +125,7 @@ def publish(metrics: RelayMetrics, batch: list[Claim], answer: Callable[[Claim],
         settings=relay_settings(),
         relay=1,
         publisher=broker,
-        policy=Retry(),
+        policy=retry_policy(),
         crew=Crew(1, -1),
         breaker=Breaker(lambda: 0.0),
         health=Health(),

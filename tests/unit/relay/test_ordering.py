@@ -8,13 +8,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fixtures.made_settings import relay_settings
+from fixtures.made_settings import relay_settings, retry_policy
 from fixtures.relays import Broker
 from outbox_core.model.attempt import Acked, Error, ErrorClass, Outcome, Refused, Unsent, Verdict
 from outbox_core.model.event import Claim
 from outbox_core.model.lifecycle import Hold, State
 from outbox_core.model.ordering import BEHIND, KeyOrder, waves, with_holds
-from outbox_core.model.retry import Retry, judge
+from outbox_core.model.retry import judge
 from outbox_core.observe.health import Health
 from outbox_core.observe.metrics import RelayMetrics
 from outbox_relay.worker.breaker import Breaker
@@ -26,7 +26,7 @@ NOW = datetime(2026, 1, 1, tzinfo=UTC)
 ACKED = Acked("t[0]@1")
 REFUSED = Refused(Error.of(ErrorClass.TRANSIENT, "CODE", "text"))
 TOO_LARGE = Refused(Error.of(ErrorClass.EVENT, "CODE", "text"))
-POLICY = Retry(jitter=0.0)
+POLICY = retry_policy(jitter=0.0)
 
 KEYS = st.sampled_from(["k1", "k2", "k3", None])
 ROUTES = st.sampled_from(["t1", "t2", None])

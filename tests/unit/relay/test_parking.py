@@ -6,7 +6,10 @@ from outbox_core.model.attempt import LONGEST_RETRY_AFTER_SECONDS
 from outbox_relay.publishers.parking import (
     FORGET_AFTER_SECONDS,
     LONGEST_ABSENCE_SECONDS,
+    LONGEST_FAIR_PAUSE_SECONDS,
+    RELAPSE_SECONDS,
     RETURNS_PER_SECOND,
+    TRIALS_SHARE,
     Parking,
     Trial,
     Wait,
@@ -70,6 +73,108 @@ def test_the_pause_doubles_with_each_trial_up_to_its_limit(parking: Parking, clo
         assert not parking.sick("orders", "still none")
     assert pauses == [0.5, 1, 2, 4, 8, 15, 15, 15]
     assert patience == [2, 2, 2, 4, 8, 15, 15, 15]
+
+
+def fail_trial(parking: Parking, name: str, cost: float) -> None:
+    parking.charge({name: cost})
+    parking.sick(name, "still silent")
+
+
+def held_share(parking: Parking, clock: Clock, costs: dict[str, float], seconds: float) -> float:
+    """Of one worker's time, if each trial holds it for so long, and no two at once."""
+    for name in costs:
+        parking.sick(name, "silent")
+    began, held = clock.now, 0.0
+    while clock.now - began < seconds:
+        for name, cost in costs.items():
+            if isinstance(parking.admit(name), Trial):
+                clock.now += cost
+                held += cost
+                fail_trial(parking, name, cost)
+        clock.now += 0.1
+    return held / (clock.now - began)
+
+
+@pytest.mark.parametrize("count", [1, 3, 5])
+def test_trials_together_take_their_share_of_a_workers_time(clock: Clock, count: int) -> None:
+    parking = Parking(clock, brief_patience=0.5)
+    costs = {f"endpoint {n}": 0.5 for n in range(count)}
+    assert 0.01 < held_share(parking, clock, costs, 3600) <= TRIALS_SHARE * 1.1
+
+
+def test_those_who_were_tried_together_are_due_together(clock: Clock) -> None:
+    parking = Parking(clock, brief_patience=0.5)
+    names = [f"endpoint {n}" for n in range(10)]
+    for name in names:
+        parking.sick(name, "silent")
+    clock.now += 0.7
+    pauses = []
+    for _ in range(6):
+        assert {parking.admit(name) for name in names} == {Trial(0.5)}
+        parking.charge(dict.fromkeys(names, 0.05))
+        for name in names:
+            parking.sick(name, "silent")
+            clock.now += 0.001
+        pauses.append(parking.turn_away(names[0], 0))
+        clock.now += pauses[-1] + 0.2
+    assert 9.5 <= pauses[0] <= 10.5  # their share
+    assert 15 <= pauses[-1] <= 16  # the usual pause is longer by then
+
+
+def test_a_trial_that_costs_nothing_is_made_as_often_as_ever(clock: Clock) -> None:
+    parking = Parking(clock)
+    parking.sick("refuses", "connection refused")
+    for _ in range(10):
+        clock.now += 20
+        parking.admit("refuses")
+        fail_trial(parking, "refuses", 0.001)
+    assert parking.turn_away("refuses", 0) == 15
+
+
+def test_however_many_are_silent_each_is_tried_within_a_minute(clock: Clock) -> None:
+    parking = Parking(clock, brief_patience=0.5)
+    for n in range(100):
+        parking.sick(f"endpoint {n}", "silent")
+    clock.now += 1
+    for n in range(100):
+        assert parking.admit(f"endpoint {n}") == Trial(0.5)
+        fail_trial(parking, f"endpoint {n}", 0.5)
+    assert parking.turn_away("endpoint 99", 0) == LONGEST_FAIR_PAUSE_SECONDS
+
+
+def test_who_is_well_again_costs_the_others_no_patience(clock: Clock) -> None:
+    parking = Parking(clock, brief_patience=0.5)
+    for name in ("a", "b"):
+        parking.sick(name, "silent")
+    clock.now += 1
+    for name in ("a", "b"):
+        parking.admit(name)
+        fail_trial(parking, name, 1.0)
+    assert parking.turn_away("b", 0) == pytest.approx(38)
+    parking.well("a")
+    clock.now += 38
+    parking.admit("b")
+    fail_trial(parking, "b", 1.0)
+    assert parking.turn_away("b", 0) == pytest.approx(19)
+
+
+def test_who_falls_silent_again_at_once_is_left_alone_for_longer(
+    parking: Parking, clock: Clock
+) -> None:
+    """It answers one request, and not the flood that follows."""
+    parking.sick("overloaded", "silent", cost=15.0)
+    assert parking.turn_away("overloaded", 0) == 0.5  # the first time
+    parking.well("overloaded")
+    clock.now += 15
+    parking.sick("overloaded", "silent again", cost=15.0)
+    assert parking.turn_away("overloaded", 0) == LONGEST_FAIR_PAUSE_SECONDS
+    clock.now += LONGEST_FAIR_PAUSE_SECONDS
+    assert isinstance(parking.admit("overloaded"), Trial)
+    parking.well("overloaded")
+    clock.now += RELAPSE_SECONDS + 1
+    parking.sick("overloaded", "another time", cost=15.0)
+    parking.parked()
+    assert parking.turn_away("overloaded", 0) == 0.5
 
 
 def test_the_end_of_an_older_call_makes_no_pause_longer(parking: Parking, clock: Clock) -> None:

@@ -4,10 +4,9 @@ import json
 
 import pytest
 
-from fixtures.made_settings import relay_settings
+from fixtures.made_settings import relay_settings, retry_policy
 from fixtures.relays import Broker
 from outbox_core.contract.report import Report
-from outbox_core.model.retry import Retry
 from outbox_core.observe.health import Health
 from outbox_core.observe.metrics import RelayMetrics
 from outbox_relay.worker.breaker import Breaker
@@ -26,7 +25,7 @@ class Process:
             settings=relay_settings(store={"dsn": {"env": "NO_SUCH_DSN"}}, **settings),
             relay=1,
             publisher=Broker(),
-            policy=Retry(),
+            policy=retry_policy(),
             crew=Crew(1, -1),
             breaker=Breaker(lambda: self.now),
             health=Health(),

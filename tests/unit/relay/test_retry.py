@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 
+from fixtures.made_settings import retry_policy
 from outbox_core.model.attempt import (
     LONGEST_RETRY_AFTER_SECONDS,
     Error,
@@ -15,7 +16,7 @@ from outbox_core.model.attempt import (
 )
 from outbox_core.model.event import Claim
 from outbox_core.model.lifecycle import Hold, State
-from outbox_core.model.retry import Override, Retry, judge, judge_crash
+from outbox_core.model.retry import Override, judge, judge_crash
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 
@@ -35,12 +36,12 @@ def refused(kind: ErrorClass = ErrorClass.TRANSIENT) -> Refused:
 
 
 def test_ce_15_delays_double_without_jitter() -> None:
-    policy = Retry(jitter=0.0)
+    policy = retry_policy(jitter=0.0)
     assert [policy.delay("a.b", n, 0.5) for n in (1, 2, 3, 4)] == [2, 4, 8, 16]
 
 
 def test_oo_34_delays_grow_to_the_cap_and_jitter_stays_within_bounds() -> None:
-    policy = Retry(jitter=0.2)
+    policy = retry_policy(jitter=0.2)
     for n in range(1, 80):
         exact = min(300.0, 2.0 * 2.0 ** (n - 1))
         for chance in (0.0, 0.3, 0.999):
@@ -50,7 +51,7 @@ def test_oo_34_delays_grow_to_the_cap_and_jitter_stays_within_bounds() -> None:
 
 
 def test_oo_04_a_delay_is_never_zero() -> None:
-    policy = Retry(base_delay=timedelta(0), jitter=1.0)
+    policy = retry_policy(base_delay=timedelta(0), jitter=1.0)
     assert policy.delay("a.b", 1, 0.0) > 0
 
 
@@ -59,7 +60,7 @@ def test_oo_04_a_delay_is_never_zero() -> None:
     [("email.send", 4, 2), ("api.call", 6, 1), ("sor.write", 2, 5), ("order.paid", 10, 2)],
 )
 def test_ce_16_overrides_change_count_and_delay(event_type: str, attempts: int, delay: int) -> None:
-    policy = Retry(
+    policy = retry_policy(
         jitter=0.0,
         overrides=(
             Override("email.*", 4, timedelta(seconds=2)),
@@ -74,20 +75,20 @@ def test_ce_16_overrides_change_count_and_delay(event_type: str, attempts: int, 
 
 
 def test_ce_17_an_events_own_limit_wins() -> None:
-    policy = Retry(overrides=(Override("a.*", 9),))
+    policy = retry_policy(overrides=(Override("a.*", 9),))
     verdict = judge(refused(), claim(attempts=2, max_attempts=2), policy, 0.5)
     assert verdict.state is State.DEAD
 
 
 def test_oo_33_a_permanent_error_is_dead_at_once_and_a_transient_one_is_not() -> None:
-    assert judge(refused(ErrorClass.EVENT), claim(), Retry(), 0.5).state is State.DEAD
-    verdict = judge(refused(), claim(), Retry(), 0.5)
+    assert judge(refused(ErrorClass.EVENT), claim(), retry_policy(), 0.5).state is State.DEAD
+    verdict = judge(refused(), claim(), retry_policy(), 0.5)
     assert (verdict.state, verdict.hold, verdict.refund) == (State.PENDING, Hold.TIME, False)
 
 
 def test_an_outage_never_kills_and_costs_nothing() -> None:
     worn = claim(attempts=10_000, created_at=NOW - timedelta(days=400))
-    policy = Retry(max_age=timedelta(days=1))
+    policy = retry_policy(max_age=timedelta(days=1))
     verdict = judge(refused(ErrorClass.OUTAGE), worn, policy, 0.5)
     assert (verdict.state, verdict.refund, verdict.delay) == (State.PENDING, True, 300.0)
 
@@ -95,7 +96,7 @@ def test_an_outage_never_kills_and_costs_nothing() -> None:
 @pytest.mark.parametrize("attempts", [1, 3, 10_000])
 def test_a_sick_destination_never_kills_and_costs_nothing(attempts: int) -> None:
     worn = claim(attempts=attempts, created_at=NOW - timedelta(days=400))
-    policy = Retry(max_age=timedelta(days=1))
+    policy = retry_policy(max_age=timedelta(days=1))
     verdict = judge(refused(ErrorClass.DESTINATION), worn, policy, 0.5)
     assert (verdict.state, verdict.refund) == (State.PENDING, True)
     assert verdict.delay == min(60.0, 2.0**attempts if attempts < 10 else 60.0)
@@ -105,10 +106,10 @@ def test_what_is_parked_comes_back_later_each_time_and_not_before_its_destinatio
     None
 ):
     parked = Unsent("parked", after=5.0)
-    delays = [judge(parked, claim(attempts=n), Retry(), 0.5).delay for n in (1, 2, 3, 4, 99)]
+    delays = [judge(parked, claim(attempts=n), retry_policy(), 0.5).delay for n in (1, 2, 3, 4, 99)]
     assert delays == [5.5, 5.5, 8.0, 16.0, 60.0]
     for chance in (0.0, 0.3, 0.999):
-        verdict = judge(parked, claim(), Retry(), chance)
+        verdict = judge(parked, claim(), retry_policy(), chance)
         assert verdict.delay >= 5.0
         assert (verdict.state, verdict.hold, verdict.refund, verdict.error) == (
             State.PENDING, Hold.TIME, True, None,
@@ -117,7 +118,7 @@ def test_what_is_parked_comes_back_later_each_time_and_not_before_its_destinatio
 
 @pytest.mark.parametrize("kind", [ErrorClass.TRANSIENT, ErrorClass.OUTAGE, ErrorClass.DESTINATION])
 def test_who_asks_for_patience_is_not_tried_before(kind: ErrorClass) -> None:
-    policy = Retry(jitter=0.2)
+    policy = retry_policy(jitter=0.2)
 
     def delay(after: float, chance: float = 0.0, attempts: int = 1) -> float:
         asked = refused(kind)._replace(after=after)
@@ -131,13 +132,13 @@ def test_who_asks_for_patience_is_not_tried_before(kind: ErrorClass) -> None:
 
 def test_patience_does_not_bring_back_what_is_dead() -> None:
     asked = refused(ErrorClass.EVENT)._replace(after=30.0)
-    assert judge(asked, claim(), Retry(), 0.5).state is State.DEAD
+    assert judge(asked, claim(), retry_policy(), 0.5).state is State.DEAD
     spent = refused()._replace(after=30.0)
-    assert judge(spent, claim(attempts=10), Retry(), 0.5).state is State.DEAD
+    assert judge(spent, claim(attempts=10), retry_policy(), 0.5).state is State.DEAD
 
 
 def test_ek_19_what_was_brought_back_is_as_old_as_that() -> None:
-    policy = Retry(max_age=timedelta(days=1))
+    policy = retry_policy(max_age=timedelta(days=1))
     old = claim(created_at=NOW - timedelta(days=400))
     assert judge(refused(), old, policy, 0.5).state is State.DEAD
     back = old._replace(age_from=NOW - timedelta(hours=23))
@@ -147,7 +148,7 @@ def test_ek_19_what_was_brought_back_is_as_old_as_that() -> None:
 
 
 def test_what_was_not_sent_is_given_back_for_nothing() -> None:
-    verdict = judge(Unsent("behind"), claim(attempts=99), Retry(), 0.5)
+    verdict = judge(Unsent("behind"), claim(attempts=99), retry_policy(), 0.5)
     assert (verdict.state, verdict.refund, verdict.delay, verdict.error) == (
         State.PENDING, True, 0.0, None,
     )  # fmt: skip
@@ -155,13 +156,13 @@ def test_what_was_not_sent_is_given_back_for_nothing() -> None:
 
 def test_tc_28_the_budget_is_counted_from_the_base() -> None:
     replayed = claim(attempts=25, attempts_base=24)
-    assert judge(refused(), replayed, Retry(max_attempts=2), 0.5).state is State.PENDING
+    assert judge(refused(), replayed, retry_policy(max_attempts=2), 0.5).state is State.PENDING
     again = claim(attempts=26, attempts_base=24)
-    assert judge(refused(), again, Retry(max_attempts=2), 0.5).state is State.DEAD
+    assert judge(refused(), again, retry_policy(max_attempts=2), 0.5).state is State.DEAD
 
 
 def test_in_a_crash_the_crowd_is_not_blamed_and_the_lonely_one_is() -> None:
-    policy = Retry(max_crashes=3)
+    policy = retry_policy(max_crashes=3)
     verdicts = [judge_crash(claim(crashes=n, attempts=n + 1), policy, 0.5) for n in range(5)]
     assert [v.state for v in verdicts] == [State.PENDING] * 4 + [State.DEAD]
     assert [v.refund for v in verdicts[:4]] == [True, True, False, False]

@@ -16,8 +16,8 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from outbox_core.contract.report import Backlog, Rates, Report, TopError
-from outbox_core.contract.settings import Http
-from outbox_core.errors import RightMissing, SettingsError, StoreUnavailable
+from outbox_core.contract.settings import HttpPort
+from outbox_core.errors import PermissionDenied, SettingsError, StoreUnavailable
 from outbox_core.observe.health import Health
 from outbox_core.observe.metrics import RelayMetrics
 from outbox_core.observe.server import Server
@@ -71,7 +71,7 @@ class Process:
 def shared() -> Iterator[Process]:
     process = Process()
     server = Server(
-        Http(host="127.0.0.1", port=0), process.health, process.metrics, process.reported
+        HttpPort(host="127.0.0.1", port=0), process.health, process.metrics, process.reported
     )
     server.start()
     process.port = server.port
@@ -129,7 +129,7 @@ def test_a_probe_does_not_wait_for_a_store_that_does_not_answer(process: Process
 
 def test_what_only_a_person_can_change_is_no_reason_for_a_restart(process: Process) -> None:
     process.now -= 100
-    process.health.trouble("store", RightMissing("grant it"))
+    process.health.trouble("store", PermissionDenied("grant it"))
     process.now += 100
     assert process.get("/healthz")[0] == 200
 
@@ -231,7 +231,7 @@ def test_a_defect_is_logged_and_not_shown(
 
 
 def test_a_port_that_is_taken_is_reported_with_the_cure(process: Process) -> None:
-    settings = Http(host="127.0.0.1", port=process.port)
+    settings = HttpPort(host="127.0.0.1", port=process.port)
     with pytest.raises(SettingsError, match=r"in use.*http\.port"):
         Server(settings, process.health, process.metrics, process.reported)
 

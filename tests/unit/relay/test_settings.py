@@ -24,6 +24,12 @@ SMALLEST: dict[str, Any] = {
     "publisher": {"kafka": {"bootstrapServers": "kafka:9092"}},
 }
 
+WITH_A_LOGIN: dict[str, list[Any]] = {
+    "http": [{"url": "https://u:hunter2@h/"}, {"url": "http://hunter2@{tenant_id}.h?a"}],
+    "rabbitmq": ["u:hunter2@a:1", "amqp://u:hunter2@a", "b,u:x,hunter2@a", "a/hunter2"],
+    "sqs": [f"https://{p}" for p in ("hunter2@h/1/q", "u:hunter2@h/1/q", "h/1/q?x@hunter2")],
+}
+
 
 def seconds(number: float) -> timedelta:
     return timedelta(seconds=number)
@@ -64,7 +70,6 @@ def test_the_defaults_fit_each_other() -> None:
 
 
 def test_oo_31_the_retry_policy_is_defined_by_default() -> None:
-    assert RetryPolicy().policy() == Retry()
     assert RetryPolicy().model_dump(by_alias=True, mode="json") == {
         "maxAttempts": 10, "baseDelay": "2s", "maxDelay": "5m", "jitter": 0.2, "maxAge": None,
         "maxCrashes": 3, "overrides": [],
@@ -91,7 +96,7 @@ def test_every_part_of_the_policy_reaches_the_model() -> None:
     )  # fmt: skip
 
 
-def test_em_50_we_are_the_pod_else_the_process(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_em_50_we_are_the_pod_or_otherwise_the_process(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("POD_NAME", "orders-0")
     assert relay_settings(identity="me").owner == "me"
     assert relay_settings(identity="").owner == "orders-0"
@@ -255,6 +260,35 @@ def test_settings_do_not_change() -> None:
         settings.lease = seconds(1)
 
 
+@pytest.mark.parametrize(
+    "given",
+    [
+        *WITH_A_LOGIN["http"],
+        {"url": "https://h", "check": {"url": "https://u:hunter2@h/{event_id}"}},
+    ],
+)
+def test_the_url_of_an_endpoint_has_no_login(given: dict[str, Any]) -> None:
+    said = mistake(publisher={"http": {"allowedHosts": ["*"], **given}})
+    assert "url and check.url must not contain a user name or a password" in said
+
+
+def test_an_at_sign_behind_the_host_is_no_login() -> None:
+    http = {"url": "https://h/@{tenant_id}", "check": {"url": "https://h?for=a@b"}}
+    RelaySettings.model_validate({**SMALLEST, "publisher": {"http": http}})
+
+
+@pytest.mark.parametrize("hosts", WITH_A_LOGIN["rabbitmq"])
+def test_hosts_of_rabbitmq_have_no_login(hosts: str) -> None:
+    said = mistake(publisher={"rabbitmq": {"hosts": hosts}})
+    assert "without a login: username and password have fields of their own" in said
+
+
+@pytest.mark.parametrize("url", WITH_A_LOGIN["sqs"])
+def test_the_url_of_a_queue_has_no_login(url: str) -> None:
+    said = mistake(publisher={"sqs": {"queueUrl": url}})
+    assert "queueUrl must not contain a user name or a password" in said
+
+
 # Durations ----------------------------------------------------------------------------------
 
 
@@ -373,6 +407,9 @@ def test_settings_can_be_shown_because_they_hold_no_secret(
         {"store": {"password": "hunter2"}},
         {"publisher": kafka(sasl={"username": {"env": "U"}, "password": "hunter2"})},
         {"publisher": kafka(tls={"keyPassword": "hunter2"})},
+        *({"publisher": {"http": http}} for http in WITH_A_LOGIN["http"]),
+        *({"publisher": {"rabbitmq": {"hosts": hosts}}} for hosts in WITH_A_LOGIN["rabbitmq"]),
+        *({"publisher": {"sqs": {"queueUrl": url}}} for url in WITH_A_LOGIN["sqs"]),
         {"password": "hunter2"},
     ],
 )

@@ -59,7 +59,7 @@ def code(claim: Claim, **settings: Any) -> str:
     return found.error.code
 
 
-def test_the_canonical_event_is_a_message() -> None:
+def test_ce_33_ce_25_the_canonical_event_is_a_message() -> None:
     payload = {
         "to": ["customer@example.com"],
         "subject": "Order Confirmation",

@@ -13,6 +13,12 @@ from outbox_core.contract.values import Duration, SecretRef, Settings
 FIXED_HOST: Final = re.compile(r"https?://[^/?#{]*(?:[/?#]|\Z)")
 """How a template begins whose host no event chooses. Whatever begins otherwise is not trusted."""
 
+LOGIN_IN_URL: Final = r"^https?://[^/?#]*@"
+
+NO_LOGIN_IN_URL = (
+    "url and check.url must not contain a user name or a password, because everybody may read "
+    "them: auth has fields for both"
+)
 URL_OR_PAYLOAD = "url is needed, except with request: Payload, whose events have their own"
 HOSTS_NEEDED = "name allowedHosts: the events choose the host"
 PAYLOAD_IS_RAW = "request: Payload and SorUpdate make their own message: leave format at Raw"
@@ -30,7 +36,8 @@ class HttpCheck(Settings):
     url: UrlTemplate
     """A template like `url`, which may use {idempotency_key} and {event_id} too. Before an event is
     sent again, the relay asks here with GET whether it has arrived already. 2xx: it has, and counts
-    as published. 404: it has not, and is sent. Any other answer: it is tried again later."""
+    as published. 404: it has not, and is sent. Any other answer: it is tried again later. An event
+    that was published before, and was replayed, is sent without asking."""
 
 
 class HttpBase(FormattedKind):
@@ -86,10 +93,17 @@ class HttpBase(FormattedKind):
             self.url is not None and FIXED_HOST.match(self.url) is None
         )
 
+    @property
+    def _urls(self) -> tuple[str, ...]:
+        given = (self.url, self.check.url if self.check else None)
+        return tuple(url for url in given if url is not None)
+
     @model_validator(mode="after")
     def fits(self) -> Self:
         if (self.url is None) != (self.request == "Payload"):
             raise ValueError(URL_OR_PAYLOAD)
+        if any(re.match(LOGIN_IN_URL, url) for url in self._urls):
+            raise ValueError(NO_LOGIN_IN_URL)
         if self.hosts_from_events and not self.allowed_hosts:
             raise ValueError(HOSTS_NEEDED)
         if self.request != "Event" and self.format != "Raw":

@@ -52,7 +52,7 @@ class KafkaProducer(FormattedKind):
     Debezium: the layout of Debezium's outbox event router, so that its consumers need no change:
     the payload as it is, aggregate_id as the record's key, the event's id as the only header, `id`.
     Its own topics are `outbox.event.{aggregate_type}`: set `topic` to that. An event without an
-    aggregate_id is refused, and partition_key is not used."""
+    aggregate_id has no key, and partition_key is not used."""
     linger: Annotated[Duration, Field(le=timedelta(seconds=1))] = timedelta(milliseconds=0)
     """How long the client waits for more messages while events trickle in. Large batches wait at
     least 20 ms, because a request for each of their messages would cost more."""

@@ -1,7 +1,7 @@
 """RabbitMQ, by AMQP 0-9-1."""
 
 from datetime import timedelta
-from typing import Annotated
+from typing import Annotated, Final, Self
 
 from pydantic import Field, model_validator
 
@@ -9,6 +9,10 @@ from outbox_core.contract.publishers.common import FormattedKind, Tls
 from outbox_core.contract.values import Duration, SecretRef
 
 USERNAME_AND_PASSWORD = "username and password go together: add the other one"  # noqa: S105
+HOSTS_ALONE: Final = (
+    "hosts: write host or host:port, without amqp:// and without a login: username and password "
+    "have fields of their own, and so has the vhost"
+)
 
 
 class RabbitMQBase(FormattedKind):
@@ -31,12 +35,18 @@ class RabbitMQBase(FormattedKind):
     """How often both sides show that they are still there; the server's own value, if it is
     shorter."""
 
+    @model_validator(mode="after")
+    def login_is_elsewhere(self) -> Self:
+        if "@" in self.hosts or "/" in self.hosts:
+            raise ValueError(HOSTS_ALONE)
+        return self
+
 
 class RabbitMQSettings(RabbitMQBase):
     username: SecretRef | None = None
     """The user that the relay logs in as. Without one: the name in its certificate, if `tls` has
-    one (mechanism EXTERNAL); otherwise `guest`, whom RabbitMQ lets in from its own machine
-    only."""
+    one (mechanism EXTERNAL); otherwise `guest`, which RabbitMQ accepts only from
+    localhost."""
     password: SecretRef | None = None
     """Read again for every new connection, so that a changed password needs no restart."""
     tls: Tls | None = None

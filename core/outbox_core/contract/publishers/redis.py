@@ -9,8 +9,8 @@ from outbox_core.contract.publishers.common import Format, FormattedKind, Tls
 from outbox_core.contract.values import Duration, SecretRef, Settings
 
 NO_LOGIN_IN_URL: Final = (
-    "url must not contain a user name or a password, because everybody may read it: they have "
-    "fields of their own"
+    "url must not contain a user name or a password: anyone can read this field; use the username "
+    "and password fields"
 )
 TLS_BY_URL: Final = "tls needs a url that begins with rediss://"
 
@@ -44,9 +44,8 @@ class RedisStreams(FormattedKind):
     """A template that may use {event_type}, {aggregate_type} and {tenant_id}. A stream that does
     not exist is created by its first event."""
     max_length: Annotated[int, Field(ge=1)] | None = None
-    """If present, Redis drops a stream's oldest entries when it has about so many (MAXLEN ~),
-    whether or not somebody has read them. Default: it keeps all, until somebody trims the
-    stream."""
+    """If present, Redis keeps about this many entries per stream (MAXLEN ~); older ones are
+    dropped, read or not. Default: it keeps all, until somebody trims the stream."""
     wait: RedisWait = RedisWait()
     """What an acknowledgement waits for. Default: the server's own answer, which it gives when the
     event is in its memory, or on its disk with `appendfsync always`."""

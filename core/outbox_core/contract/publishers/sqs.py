@@ -1,13 +1,16 @@
 """Amazon SQS, or a server that speaks its protocol."""
 
 from pathlib import Path
-from typing import Annotated, ClassVar
+from typing import Annotated, ClassVar, Final, Self
 
 from pydantic import Field, model_validator
 
 from outbox_core.contract.publishers.common import Format, FormattedKind
 from outbox_core.contract.values import SecretRef
 
+NO_LOGIN_IN_URL: Final = (
+    "queueUrl must not contain a user name or a password: keys have fields of their own"
+)
 LARGEST_MESSAGE_BYTES = 1_048_576
 """Of SQS itself, for a message and for a request of several."""
 
@@ -43,6 +46,12 @@ class SqsBase(FormattedKind):
     concurrency: Annotated[int, Field(ge=1, le=100)] = 16
     """How many requests of a relay's process wait for their answers at a time. Each has 10 events
     at most."""
+
+    @model_validator(mode="after")
+    def login_is_elsewhere(self) -> Self:
+        if "@" in self.queue_url:
+            raise ValueError(NO_LOGIN_IN_URL)
+        return self
 
     @property
     def holds_order(self) -> bool:

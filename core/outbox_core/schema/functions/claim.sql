@@ -66,13 +66,14 @@ BEGIN
             available_at = least(d.available_at, now())
          WHERE d.relay_id = relay AND d.seq = ANY (chosen) AND d.state = 'PENDING'
            AND (d.hold = 'NONE' OR d.available_at <= now())
-        RETURNING d.seq, d.attempts, d.attempts_base, d.crashes, d.lane, d.age_from)
+        RETURNING d.seq, d.attempts, d.attempts_base, d.crashes, d.lane, d.age_from,
+                  d.previous_published_at IS NOT NULL AS was_published)
     SELECT d.seq, fence, now(), d.attempts, d.attempts_base, d.crashes, d.lane,
            e.event_id::text, e.event_type, e.payload, e.content_type, e.headers::text,
            CASE WHEN length(e.metadata->>'traceparent') <= 512 THEN e.metadata->>'traceparent' END,
            e.partition_key, e.ordering_key, e.tenant_id,
            e.correlation_id, e.causation_id::text, e.idempotency_key, e.aggregate_type,
            e.aggregate_id, CASE WHEN outbox.in_calendar(e.occurred_at) THEN e.occurred_at END,
-           e.created_at, e.max_attempts, line_from, d.age_from
+           e.created_at, e.max_attempts, line_from, d.age_from, d.was_published
       FROM mine d JOIN outbox.event e ON e.seq = d.seq;
 END $$;

@@ -1,5 +1,5 @@
--- The lifecycle: which changes of a delivery are allowed. Called by the triggers of outbox.delivery,
--- whoever makes the change.
+-- The lifecycle: which changes of a delivery are allowed. Called by the triggers of outbox.delivery, for
+-- every user.
 
 CREATE OR REPLACE FUNCTION outbox.delivery_starts_pending() RETURNS trigger LANGUAGE plpgsql AS $$
 BEGIN

@@ -175,7 +175,8 @@ CREATE TYPE outbox.claimed AS (
     aggregate_type text, aggregate_id text, occurred_at timestamptz, created_at timestamptz,
     max_attempts integer,
     line_from bigint,  -- the smallest seq that was in line; for the caller's watermark
-    age_from timestamptz
+    age_from timestamptz,
+    was_published boolean  -- before it was replayed
 );
 
 -- Bulk replays: what was asked for, the plan, the ledger.

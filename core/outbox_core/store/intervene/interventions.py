@@ -18,7 +18,7 @@ from outbox_core.errors import RequestRefused, SettingsError
 from outbox_core.model.lifecycle import Hold, State
 from outbox_core.store.connection import Connection, translated
 from outbox_core.store.intervene.moves import (
-    Plan,
+    Move,
     Target,
     plan_death,
     plan_replay,
@@ -44,7 +44,7 @@ class Result(NamedTuple):
     after: Row | None = None
 
 
-Planner = Callable[[Target], Plan]
+Planner = Callable[[Target], Move]
 
 IN_SEQ_ORDER = "SELECT e.event_id FROM outbox.event e WHERE e.event_id = ANY (%s) ORDER BY e.seq"
 
@@ -192,7 +192,7 @@ class Interventions:
             for row in rows.fetchall()
         ]
 
-    def _carry_out(self, action: str, event_id: UUID, target: Target, plan: Plan) -> Result:
+    def _carry_out(self, action: str, event_id: UUID, target: Target, plan: Move) -> Result:
         def result(status: str, detail: str, after: Row | None = None) -> Result:
             return Result(
                 event_id, target.relay, status, detail, plan.warnings, target.before, after

@@ -43,7 +43,7 @@ class Target(NamedTuple):
 
 
 @dataclass
-class Plan:
+class Move:
     """The refusal, or why there is nothing to do (unchanged), or the statements to execute."""
 
     refusal: str | None = None
@@ -94,21 +94,21 @@ RELEASE = "SELECT outbox.release_behind(%(relay_id)s, ARRAY[%(seq)s::bigint])"
 AT_ONCE = timedelta()
 
 
-def plan_retry(target: Target) -> Plan:
+def plan_retry(target: Target) -> Move:
     if refusal := not_waiting(target, "retry"):
-        return Plan(refusal=refusal)
+        return Move(refusal=refusal)
     if target.hold is Hold.NONE or target.is_due:
-        return Plan(unchanged="it is already due: the next free relay takes it")
-    return Plan(
+        return Move(unchanged="it is already due: the next free relay takes it")
+    return Move(
         statements=[DUE_AT], values={"at": None, "delay": AT_ONCE}, detail="PENDING, due now"
     )
 
 
-def plan_reschedule(target: Target, at: datetime | None, delay: timedelta | None) -> Plan:
+def plan_reschedule(target: Target, at: datetime | None, delay: timedelta | None) -> Move:
     if refusal := not_waiting(target, "reschedule"):
-        return Plan(refusal=refusal)
+        return Move(refusal=refusal)
     when = f"at {at.isoformat()}" if at else f"in {format_duration(delay or AT_ONCE)}"
-    plan = Plan(
+    plan = Move(
         statements=[DUE_AT], values={"at": at, "delay": delay}, detail=f"PENDING, due {when}"
     )
     if target.ordered and target.ordering_key is not None:
@@ -118,16 +118,16 @@ def plan_reschedule(target: Target, at: datetime | None, delay: timedelta | None
     return plan
 
 
-def plan_death(target: Target, reason: str, hold_key: bool) -> Plan:
+def plan_death(target: Target, reason: str, hold_key: bool) -> Move:
     if refusal := in_flight(target):
-        return Plan(refusal=refusal)
+        return Move(refusal=refusal)
     if target.state is State.PUBLISHED:
-        return Plan(refusal="it is PUBLISHED: it cannot be recalled")
+        return Move(refusal="it is PUBLISHED: it cannot be recalled")
     if target.state is State.DEAD:
-        return Plan(refusal="it is already DEAD")
+        return Move(refusal="it is already DEAD")
     error = Error.of(ErrorClass.OPERATOR, "DECLARED_DEAD", reason)
     keyed = target.ordered and target.ordering_key is not None
-    plan = Plan(
+    plan = Move(
         statements=[CLAIM, BURY, RELEASE],
         values={
             "hold": (Hold.DEAD if hold_key and keyed else Hold.NONE).value,
@@ -143,12 +143,12 @@ def plan_death(target: Target, reason: str, hold_key: bool) -> Plan:
     return plan
 
 
-def plan_replay(target: Target, replay_id: str, keep_attempts: bool) -> Plan:
+def plan_replay(target: Target, replay_id: str, keep_attempts: bool) -> Move:
     if refusal := in_flight(target):
-        return Plan(refusal=refusal)
+        return Move(refusal=refusal)
     if target.state is State.PENDING:
-        return Plan(refusal="it is PENDING: it will be published anyway (retry makes it due now)")
-    plan = Plan(
+        return Move(refusal="it is PENDING: it will be published anyway (retry makes it due now)")
+    plan = Move(
         statements=[REPLAY],
         values={"replay_id": replay_id, "reset": not keep_attempts},
         detail=f"{target.state} to PENDING, due now, replay {replay_id}",
@@ -174,12 +174,12 @@ def plan_replay(target: Target, replay_id: str, keep_attempts: bool) -> Plan:
     return plan
 
 
-def plan_skip(target: Target) -> Plan:
+def plan_skip(target: Target) -> Move:
     if target.state is not State.DEAD:
-        return Plan(refusal=f"it is {target.state}: only a DEAD event can be skipped")
+        return Move(refusal=f"it is {target.state}: only a DEAD event can be skipped")
     if target.hold is not Hold.DEAD:
-        return Plan(unchanged="it is DEAD and blocks nothing")
-    return Plan(
+        return Move(unchanged="it is DEAD and blocks nothing")
+    return Move(
         statements=[SKIP, RELEASE],
         detail=f"stays DEAD; its key {target.ordering_key!r} continues",
         warnings=["later events of its key are published without it: consumers see a gap"],

@@ -13,6 +13,7 @@ import ssl
 import threading
 import time
 from collections.abc import Callable, Sequence
+from concurrent.futures import Future, InvalidStateError
 from contextlib import suppress
 from http import HTTPStatus
 from typing import Final, Self, cast
@@ -20,6 +21,7 @@ from typing import Final, Self, cast
 from outbox_relay.publishers.egress import Address
 from outbox_relay.publishers.http.errors import KEPT_BODY_BYTES, Answer, Closed, TimedOut
 from outbox_relay.publishers.http.urls import Endpoint
+from outbox_relay.publishers.resolving import beside, in_time
 
 IDLE_SECONDS: Final = 4.0
 """Servers close what is idle, many after 5 s; a request that crosses with that is in doubt."""
@@ -319,6 +321,7 @@ class Lines:
         self._lock = threading.Lock()
         self._idle: dict[Endpoint, list[Line]] = {}
         self._swept = 0.0
+        self._resolving: set[Future[Sequence[Address]]] = set()
         self._closed = False
 
     def take(self, endpoint: Endpoint, deadline: float) -> Line:
@@ -359,6 +362,9 @@ class Lines:
             self._closed = True
             idle = [line for lines in self._idle.values() for line in lines]
             self._idle.clear()
+            for found in self._resolving:
+                with suppress(InvalidStateError):  # it has just been found
+                    found.set_exception(Closed())
         for line in idle:
             line.close()
         self.watchdog.close()
@@ -378,24 +384,16 @@ class Lines:
         return old
 
     def _resolved(self, endpoint: Endpoint, deadline: float) -> Sequence[Address]:
-        """The system's resolver has no deadline, so it works beside us."""
-        found: list[Sequence[Address]] = []
-        failed: list[Exception] = []
-
-        def resolve() -> None:
-            try:
-                found.append(self._resolve(endpoint))
-            except Exception as error:
-                failed.append(error)
-
-        thread = threading.Thread(target=resolve, name="http-resolve", daemon=True)
-        thread.start()
-        thread.join(_left(deadline))
-        if failed:
-            raise failed[0]
-        if not found:
-            raise TimedOut("no answer of the name servers in time")
-        return found[0]
+        found = beside(lambda: self._resolve(endpoint))
+        with self._lock:
+            if self._closed:
+                raise Closed
+            self._resolving.add(found)
+        try:
+            return in_time(found, deadline)
+        finally:
+            with self._lock:
+                self._resolving.discard(found)
 
 
 def _left(deadline: float) -> float:

@@ -69,6 +69,11 @@ def judge_check(answer: Answer, now: datetime) -> Outcome | None:
     return Refused(Error.of(kind, f"CHECK_{answer.status}", text), after(answer, now))
 
 
+def is_answer(error: Error) -> bool:
+    """Whether an endpoint said so, and does not say that it is away."""
+    return error.kind is not ErrorClass.DESTINATION and error.code.startswith("HTTP_")
+
+
 def failure(error: Exception, where: str, kind: ErrorClass) -> Refused:
     """No answer: it may have arrived or not."""
     code, text = _named(error)

@@ -78,16 +78,6 @@ class Messages:
             return refused("TOO_LARGE", text)
         return made
 
-    def endpoint_name(self, claim: Claim) -> str | None:
-        """Which endpoint it is for; None if it has none."""
-        if self._url is not None and self._settings.request == "Event":
-            url = self._url(claim)
-            place = None if isinstance(url, Refused) else place_of(url, self._trusted)
-        else:
-            made = self.request(claim)
-            place = None if isinstance(made, Refused) else made.place
-        return None if place is None else place.endpoint.name
-
     def check(self, request: Request) -> Place | Refused | None:
         """Where to ask whether it has arrived, if anywhere."""
         if self._check_url is None:

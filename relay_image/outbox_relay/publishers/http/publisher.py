@@ -7,7 +7,7 @@ endpoint that does not answer is given up for the rest of the call. `Destination
 
 import threading
 import time
-from collections.abc import Hashable, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from datetime import UTC, datetime, timedelta
@@ -22,10 +22,17 @@ from outbox_relay.publishers.egress import Address, Blocked
 from outbox_relay.publishers.http.check import check_http
 from outbox_relay.publishers.http.connections import Lines
 from outbox_relay.publishers.http.documents import Unfit
-from outbox_relay.publishers.http.errors import Answer, Closed, failure, judge, judge_check
+from outbox_relay.publishers.http.errors import (
+    Answer,
+    Closed,
+    failure,
+    is_answer,
+    judge,
+    judge_check,
+)
 from outbox_relay.publishers.http.messages import Messages, Request, Writer
 from outbox_relay.publishers.http.schedule import Schedule
-from outbox_relay.publishers.http.secrets import tls_context
+from outbox_relay.publishers.http.secrets import tls_files
 from outbox_relay.publishers.http.signing import SIGNATURE_HEADERS, Authorization, Signer
 from outbox_relay.publishers.http.urls import Endpoint, Place, egress, place_of
 from outbox_relay.publishers.messages import refused
@@ -33,6 +40,7 @@ from outbox_relay.publishers.parking import Parked
 from outbox_relay.publishers.protocol import CheckResult, Sample
 
 PROBE_SECONDS: Final = 5.0
+REPORT_SECONDS: Final = 2.0
 THREADS: Final = 512
 """More than workers times concurrency can use: a thread is made when it is needed."""
 PUBLISHER_CLOSED: Final = Unsent("the publisher is closed")
@@ -50,22 +58,33 @@ class HttpPublisher:
             + (("authorization",) if self._authorization else ()),
         )
         self._egress = {trusted: egress(settings, trusted) for trusted in (False, True)}
-        self._lines = Lines(self._resolve, tls_context(settings.tls).get)
+        self._lines = Lines(self._resolve, tls_files(settings.tls).get)
         self._no_answer = (
             ErrorClass.DESTINATION if settings.hosts_from_events else ErrorClass.OUTAGE
         )
         self._timeout = settings.delivery_timeout.total_seconds()
         self._per_request = settings.timeout.total_seconds()
         self._endpoints = Destinations(
-            self._messages.endpoint_name, self._deliver, self._timeout, time.monotonic
+            self._endpoint_name,
+            self._deliver,
+            self._timeout,
+            time.monotonic,
+            brief_trials=settings.hosts_from_events,  # otherwise there is nobody to hold up
+            is_answer=is_answer,
         )
+        self._call = threading.local()
         self._helpers = ThreadPoolExecutor(THREADS, "http")
         self._changed = threading.Condition()
         self._calls = 0
         self._stop_at: float | None = None
 
     def publish(self, batch: Sequence[Claim]) -> Sequence[Outcome]:
-        return self._endpoints.publish(batch)
+        # Each is made once: while any endpoint is parked, all are asked for their endpoint's name.
+        self._call.requests = {id(claim): self._messages.request(claim) for claim in batch}
+        try:
+            return self._endpoints.publish(batch)
+        finally:
+            self._call.requests = {}
 
     def blame(self, batch: Sequence[Claim], outcomes: Sequence[Outcome]) -> Sequence[Outcome]:
         return self._endpoints.blame(batch, outcomes)
@@ -91,35 +110,55 @@ class HttpPublisher:
         with self._changed:
             self._stop_at = time.monotonic() + seconds
             self._lines.watchdog.limit(self._stop_at)
-            # A little longer: what the watchdog cuts still has to be reported.
-            self._changed.wait_for(lambda: self._calls == 0, seconds + 2)
+            self._changed.wait_for(lambda: self._calls == 0, seconds)
         self._helpers.shutdown(wait=False)
         self._lines.close()
+        with self._changed:  # what was cut still has to be reported
+            self._changed.wait_for(lambda: self._calls == 0, REPORT_SECONDS)
 
     def _deliver(self, batch: Sequence[Claim], patience: float | None) -> Sequence[Outcome]:
-        waited = self._timeout if patience is None else min(self._timeout, patience)
         with self._changed:
             if self._stop_at is not None:
                 return [PUBLISHER_CLOSED] * len(batch)
             self._calls += 1
         try:
-            requests = [self._messages.request(claim) for claim in batch]
-            schedule = Schedule(requests, self._settings, time.monotonic() + waited, waited)
-            with suppress(RuntimeError):  # closed meanwhile: this thread ends it alone
-                for _ in range(schedule.threads - 1):
-                    self._helpers.submit(schedule.run, self._send)
+            requests = [self._request(claim) for claim in batch]
+            if patience is not None and self._settings.hosts_from_events:
+                trial = Schedule.trial(requests, self._settings, patience)
+                self._start(trial, trial.threads)
+                return trial.leave(patience, self._no_answer, self._heard)
+            seconds = self._timeout if patience is None else min(self._timeout, patience)
+            schedule = Schedule.call(requests, self._settings, seconds)
+            self._start(schedule, schedule.threads - 1)  # and this one
             return schedule.finish(self._send)
         finally:
             with self._changed:
                 self._calls -= 1
                 self._changed.notify_all()
 
+    def _request(self, claim: Claim) -> Request | Refused:
+        made: Mapping[int, Request | Refused] = getattr(self._call, "requests", {})
+        return made.get(id(claim)) or self._messages.request(claim)
+
+    def _endpoint_name(self, claim: Claim) -> str | None:
+        """None if it has none."""
+        made = self._request(claim)
+        return None if isinstance(made, Refused) else made.place.endpoint.name
+
+    def _start(self, schedule: Schedule, threads: int) -> None:
+        with suppress(RuntimeError):  # closed meanwhile: whoever is left ends it
+            for _ in range(threads):
+                self._helpers.submit(schedule.run, self._send)
+
+    def _heard(self, request: Request, outcome: Outcome) -> None:
+        self._endpoints.heard(request.claim, outcome)
+
     def _send(self, request: Request, until: float) -> Outcome:
         """One attempt."""
         if self._stop_at is not None:
             return PUBLISHER_CLOSED
         deadline = min(until, time.monotonic() + self._per_request)
-        if request.claim.attempts > 1 and (asked := self._ask(request, deadline)) is not None:
+        if (asked := self._ask(request, deadline)) is not None:
             return asked
         lines = self._lines_of(request)
         try:
@@ -130,7 +169,10 @@ class HttpPublisher:
         return judge(answer, datetime.now(UTC)) if isinstance(answer, Answer) else answer
 
     def _ask(self, request: Request, deadline: float) -> Outcome | None:
-        """None: nobody says that it has arrived."""
+        """None: nobody says that it has arrived, or that is not the question."""
+        claim = request.claim
+        if claim.attempts == 1 or claim.was_published:
+            return None
         place = self._messages.check(request)
         if place is None or isinstance(place, Refused):
             return place

@@ -4,6 +4,10 @@ Whose turn it is: the requests of one call, endpoint by endpoint, on several thr
 Every endpoint has a queue and may have a few requests in flight; threads take from them in turn. A
 thread that finds nothing to start ends: whatever is left belongs to endpoints that have as many in
 flight as they may, and the threads that wait for those go on with it.
+
+A trial of parked endpoints has one request of each in flight, and its caller waits a moment only.
+What is not answered by then goes on beside it, for as long as any request may take: so an endpoint
+that is slow is found to be well, and one that is silent holds up nobody.
 """
 
 import logging
@@ -11,7 +15,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
-from typing import Final
+from typing import Final, Self
 
 from outbox_core.contract.publishers.http import HttpSettings
 from outbox_core.model.attempt import Error, ErrorClass, Outcome, Refused, Unsent
@@ -22,6 +26,9 @@ log = logging.getLogger(__name__)
 
 Send = Callable[[Request, float], Outcome]
 """A request, and when the call ends."""
+
+Late = Callable[[Request, Outcome], None]
+"""A request, and what became of it after its call."""
 
 LEAST_SECONDS: Final = 1.0
 """With less left, a request is not begun: it would be cut, and the endpoint blamed."""
@@ -42,14 +49,16 @@ class Schedule:
     def __init__(
         self,
         requests: Sequence[Request | Refused],
-        settings: HttpSettings,
+        concurrency: int,
+        per_endpoint: int,
         until: float,
-        waited: float,
+        last_start: float,
     ) -> None:
+        """`until` is when a request in flight is given up. After `last_start`, none is begun."""
         self._requests = requests
         self._until = until
-        self._last_start = until - min(LEAST_SECONDS, waited / 2)
-        self._per_endpoint = settings.per_endpoint
+        self._last_start = last_start
+        self._per_endpoint = per_endpoint
         self._outcomes: list[Outcome | None] = [None] * len(requests)
         self._queues: dict[Endpoint, _Queue] = {}
         for index, request in enumerate(requests):
@@ -60,9 +69,26 @@ class Schedule:
                 queue.waiting.append(index)
         self._ready = deque(self._queues.values())
         self._in_flight = 0
+        self._left: Late | None = None
         self._changed = threading.Condition()
         possible = sum(min(self._per_endpoint, len(q.waiting)) for q in self._queues.values())
-        self.threads = min(settings.concurrency, possible)
+        self.threads = min(concurrency, possible)
+
+    @classmethod
+    def call(
+        cls, requests: Sequence[Request | Refused], settings: HttpSettings, seconds: float
+    ) -> Self:
+        until = time.monotonic() + seconds
+        last_start = until - min(LEAST_SECONDS, seconds / 2)
+        return cls(requests, settings.concurrency, settings.per_endpoint, until, last_start)
+
+    @classmethod
+    def trial(
+        cls, requests: Sequence[Request | Refused], settings: HttpSettings, patience: float
+    ) -> Self:
+        now = time.monotonic()
+        until = now + settings.timeout.total_seconds()
+        return cls(requests, settings.concurrency, 1, until, now + patience / 2)
 
     def finish(self, send: Send) -> Sequence[Outcome]:
         """Work until nothing is left and nothing is in flight."""
@@ -71,6 +97,24 @@ class Schedule:
             self._changed.wait_for(lambda: self._in_flight == 0)
         assert None not in self._outcomes
         return self._outcomes  # type: ignore[return-value]
+
+    def leave(self, patience: float, no_answer: ErrorClass, late: Late) -> Sequence[Outcome]:
+        """Wait until nothing is left, but not longer than this. What is in flight then is in doubt,
+        and is not to be sent again before it has ended."""
+        with self._changed:
+            self._changed.wait_for(lambda: None not in self._outcomes, patience)
+            after = max(0.0, self._until - time.monotonic())
+            text = f"no answer within {patience:.1f} s, in a trial of a parked endpoint"
+            slow = Refused(Error.of(no_answer, "TIMEOUT", text), after)
+            waiting = {index for queue in self._queues.values() for index in queue.waiting}
+            for queue in self._queues.values():
+                queue.waiting.clear()
+            self._ready.clear()
+            self._left = late
+            return [
+                (NO_TIME if index in waiting else slow) if outcome is None else outcome
+                for index, outcome in enumerate(self._outcomes)
+            ]
 
     def run(self, send: Send) -> None:
         """On as many threads as one likes; too many find nothing to do."""
@@ -81,8 +125,9 @@ class Schedule:
             with self._changed:
                 if queue is not None and outcome is not None:
                     self._done(queue, index, outcome)
-                if not self._ready:
-                    return
+                late = self._left
+                if late is not None or not self._ready:
+                    break
                 queue = self._ready.popleft()
                 index = queue.waiting.popleft()
                 queue.in_flight += 1
@@ -93,6 +138,10 @@ class Schedule:
             request = self._requests[index]
             assert isinstance(request, Request)
             outcome = queue.given_up or (self._try(send, request) if in_time else NO_TIME)
+        if late is not None and outcome is not None:
+            request = self._requests[index]
+            assert isinstance(request, Request)
+            late(request, outcome)
 
     def _try(self, send: Send, request: Request) -> Outcome:
         try:

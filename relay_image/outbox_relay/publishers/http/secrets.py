@@ -18,6 +18,7 @@ from outbox_core.contract.publishers.common import Tls
 from outbox_core.contract.values import SecretRef
 from outbox_core.errors import SettingsError
 from outbox_relay.publishers.http.errors import KEPT_BODY_BYTES
+from outbox_relay.publishers.tls import tls_context
 
 SHORTEST_SECRET: Final = 4
 """To hide a shorter one would spoil what people are to read, and show the letters."""
@@ -105,21 +106,8 @@ def files_of(*refs: SecretRef | None) -> list[Path | None]:
     return [ref.file for ref in refs if ref is not None]
 
 
-def tls_context(tls: Tls | None) -> FromFiles[ssl.SSLContext]:
+def tls_files(tls: Tls | None) -> FromFiles[ssl.SSLContext]:
+    """The context, made again when one of its files has changed."""
     given = tls or Tls()
-    files = [given.ca_file, given.cert_file, given.key_file]
-    if given.key_password is not None:
-        files.append(given.key_password.file)
-
-    def make() -> ssl.SSLContext:
-        try:
-            context = ssl.create_default_context(cafile=given.ca_file)
-            if given.cert_file is not None:
-                password = given.key_password and given.key_password.read("http.tls.keyPassword")
-                # Without a password OpenSSL would ask the terminal for one.
-                context.load_cert_chain(given.cert_file, given.key_file, password or "")
-        except (OSError, ValueError) as error:
-            raise SettingsError(f"http.tls: {error}") from None
-        return context
-
-    return FromFiles(files, make)
+    files = [given.ca_file, given.cert_file, given.key_file, *files_of(given.key_password)]
+    return FromFiles(files, lambda: tls_context(tls, "http.tls"))

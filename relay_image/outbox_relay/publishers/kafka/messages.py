@@ -7,15 +7,10 @@ from typing import Final, NamedTuple
 from outbox_core.contract.publishers.kafka import KafkaSettings
 from outbox_core.model.attempt import Refused
 from outbox_core.model.event import Claim
-from outbox_relay.publishers.messages import HeadersOf, Template, headers_for, refused
+from outbox_relay.publishers.messages import HeadersOf, Template, headers_for
 
 LEGAL_TOPIC: Final = re.compile(r"[a-zA-Z0-9._-]{1,249}")
 TOPIC_NAMES: Final = "it may have 1 to 249 of a-z, A-Z, 0-9, '.', '_', '-'"
-
-NO_AGGREGATE: Final = refused(
-    "NO_AGGREGATE_ID",
-    "the format is Debezium, whose key is the aggregate's id, and it has no aggregate_id",
-)
 
 
 class Messages(NamedTuple):
@@ -28,13 +23,7 @@ class Messages(NamedTuple):
 
 def messages_for(settings: KafkaSettings) -> Messages:
     topic, headers = topic_template(settings), headers_for(settings, "ce_")
-    if settings.format != "Debezium":
-        return Messages(topic, routing_key, headers)
-
-    def topic_of_aggregate(claim: Claim) -> str | Refused:
-        return NO_AGGREGATE if claim.aggregate_id is None else topic(claim)
-
-    return Messages(topic_of_aggregate, aggregate_id, headers)
+    return Messages(topic, aggregate_id if settings.format == "Debezium" else routing_key, headers)
 
 
 def topic_template(settings: KafkaSettings) -> Template:
@@ -53,4 +42,5 @@ def routing_key(claim: Claim) -> str | None:
 
 
 def aggregate_id(claim: Claim) -> str | None:
+    """The key of Debezium's outbox event router, which sends an event without one under no key."""
     return claim.aggregate_id

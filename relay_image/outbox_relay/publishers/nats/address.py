@@ -2,13 +2,12 @@
 
 import re
 import socket
-import threading
 import time
 from ipaddress import IPv6Address
-from queue import Empty, SimpleQueue
 from urllib.parse import urlsplit
 
 from outbox_core.errors import SettingsError
+from outbox_relay.publishers.resolving import look_up
 
 DEFAULT_PORT = 4222
 HOST = re.compile(r"(?=.{1,254}$)[\w-]{1,63}(\.[\w-]{1,63})*\.?", re.ASCII)
@@ -33,33 +32,12 @@ def address_of(url: str) -> tuple[str, int]:
 def connect(host: str, port: int, until: float) -> socket.socket:
     """To the first of the host's addresses that answers; one deadline for all of them."""
     last: OSError | None = None
-    for ip in resolve(host, port, until):
+    for *_, address in look_up(host, port, until):
         left = until - time.monotonic()
         if left <= 0:
             break
         try:
-            return socket.create_connection((ip, port), timeout=left)
+            return socket.create_connection(address[:2], timeout=left)
         except OSError as error:
             last = error
     raise last or TimeoutError("timed out")
-
-
-def resolve(host: str, port: int, until: float) -> list[str]:
-    """By a thread of its own, which nobody waits for too long: the system has its own patience."""
-    answers: SimpleQueue[list[str] | OSError] = SimpleQueue()
-
-    def ask() -> None:
-        try:
-            found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
-            answers.put([str(address[0]) for *_, address in found])
-        except (OSError, UnicodeError) as error:
-            answers.put(error if isinstance(error, OSError) else OSError(str(error)))
-
-    threading.Thread(target=ask, name="nats-resolve", daemon=True).start()
-    try:
-        answer = answers.get(timeout=max(0.0, until - time.monotonic()))
-    except Empty:
-        raise TimeoutError("its name was not resolved in time") from None
-    if isinstance(answer, OSError):
-        raise answer
-    return answer

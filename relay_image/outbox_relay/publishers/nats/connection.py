@@ -21,7 +21,8 @@ from outbox_core.contract.publishers.nats import NatsSettings
 from outbox_core.errors import BrokerRefused, OutboxError, PublisherError
 from outbox_relay.publishers.nats.address import address_of, connect
 from outbox_relay.publishers.nats.errors import DENIED
-from outbox_relay.publishers.nats.login import login, tls_context
+from outbox_relay.publishers.nats.login import login
+from outbox_relay.publishers.tls import tls_context
 
 PORTION_BYTES = 1 << 18
 LONGEST_WAIT_SECONDS = 0.25
@@ -55,6 +56,8 @@ class Connection:
         self.used_at = time.monotonic()
         self.broken = False
         """Not to be used again."""
+        self.leaving = False
+        """The server is about to stop: this call may end, the next one goes elsewhere."""
         self.info: Mapping[str, Any] = {}
         self.version: tuple[int, ...] = ()
         self.max_payload = 0
@@ -142,7 +145,7 @@ class Connection:
                     pass
             except (OSError, Lost):
                 self.broken = True
-        return not self.broken
+        return not self.broken and not self.leaving
 
     def is_alive(self, until: float) -> bool:
         """Ask it; also answers what it asked while nobody used the connection."""
@@ -189,7 +192,7 @@ class Connection:
     def _wrap(self, settings: NatsSettings, host: str, until: float) -> None:
         if self._buffer:
             raise Lost("it sent more than it may before TLS")
-        self._sock = tls_context(settings.tls).wrap_socket(
+        self._sock = tls_context(settings.tls, "nats.tls").wrap_socket(
             self._sock, server_hostname=host, do_handshake_on_connect=False
         )
         while True:
@@ -294,8 +297,7 @@ class Connection:
             if self.max_payload <= 0:  # believed, it would be the death of every event
                 raise Lost(f"its max_payload is {self.max_payload}")
             self.info = info
-            # It is about to stop: this call may end, the next one goes elsewhere.
-            self.broken |= bool(self.info.get("ldm"))
+            self.leaving |= bool(self.info.get("ldm"))
         elif head == b"-ERR":
             text = line[5:].decode(errors="replace").strip()
             self._complain(text.removeprefix("'").removesuffix("'"))

@@ -16,6 +16,7 @@ OF_THE_STREAM: Final = frozenset(
     (
         10077,  # full (discard: new), also of one subject only
         10118,  # offline
+        10158,  # a copy sent before is not stored yet, as long as the replicas have no majority
         10194,  # offline, with a reason
         10167,  # too many requests
     )

@@ -5,10 +5,8 @@ secrets need no restart.
 
 import base64
 import re
-import ssl
 from typing import Any
 
-from outbox_core.contract.publishers.common import Tls
 from outbox_core.contract.publishers.nats import NatsSettings
 from outbox_core.errors import SettingsError
 
@@ -71,15 +69,3 @@ def crc16(data: bytes) -> int:
         for _ in range(8):
             crc = (crc << 1 ^ 0x1021 if crc & 0x8000 else crc << 1) & 0xFFFF
     return crc
-
-
-def tls_context(tls: Tls | None) -> ssl.SSLContext:
-    try:
-        context = ssl.create_default_context(cafile=tls.ca_file if tls else None)
-        if tls and tls.cert_file:
-            password = tls.key_password.read("nats.tls.keyPassword") if tls.key_password else ""
-            # Never None: OpenSSL would ask for it on the terminal.
-            context.load_cert_chain(tls.cert_file, tls.key_file, password)
-        return context
-    except (OSError, ValueError) as error:  # ssl.SSLError is an OSError
-        raise SettingsError(f"nats.tls: cannot be used: {error}") from None

@@ -34,22 +34,26 @@ def send_each(connection: Connection, messages: Sequence[Message], until: float)
     replies = connection.exchange(data, until)
     why = connection.why_lost or "the answer is not one of JetStream's"
     in_doubt = Refused(Error.of(ErrorClass.OUTAGE, "NO_ANSWER", f"in doubt: {why}"))
+    judged = [judge(replies.get(number)) for number in numbers]
+    unanswered = (
+        m.subject for m, found in zip(messages, judged, strict=True) if has_no_answerer(found)
+    )
+    nobody = why_nobody_answered(connection, unanswered, until)
     outcomes: list[Outcome] = []
-    nobody: dict[str, Error] = {}
-    for message, number in zip(messages, numbers, strict=True):
-        judged = judge(replies.get(number))
-        if judged is None:
+    for message, found in zip(messages, judged, strict=True):
+        if found is None:
             outcomes.append(in_doubt)
-        elif isinstance(judged, Acked):
-            outcomes.append(judged)
-        elif judged.code == NO_RESPONDERS:
-            subject = message.subject
-            if subject not in nobody:
-                nobody[subject] = why_nobody_answered(connection, subject, until)
-            outcomes.append(Refused(nobody[subject]))
+        elif isinstance(found, Acked):
+            outcomes.append(found)
+        elif has_no_answerer(found):
+            outcomes.append(Refused(nobody[message.subject]))
         else:
-            outcomes.append(Refused(error_of(judged)))
+            outcomes.append(Refused(error_of(found)))
     return outcomes
+
+
+def has_no_answerer(found: Acked | Problem | None) -> bool:
+    return isinstance(found, Problem) and found.code == NO_RESPONDERS
 
 
 def send_atomically(

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 from outbox_core.contract.publishers.nats import NatsSettings
 from outbox_core.model.attempt import Error, ErrorClass
 from outbox_relay.publishers.nats.connection import Connection, Reply
-from outbox_relay.publishers.nats.errors import NO_RESPONDERS
+from outbox_relay.publishers.nats.errors import DENIED
 
 NAMES = "$JS.API.STREAM.NAMES"
 INFO = "$JS.API.STREAM.INFO."
@@ -89,14 +89,34 @@ class Streams:
         }
 
 
-def why_nobody_answered(connection: Connection, subject: str, until: float) -> Error:
-    """No responders: there is no stream, it has no leader, or there is no JetStream at all."""
+def why_nobody_answered(
+    connection: Connection, subjects: Iterable[str], until: float
+) -> dict[str, Error]:
+    """
+    No responders: there is no stream, it has no leader, or there is no JetStream at all.
+
+    All are asked about at once, because an answer may take its time. Only where the server says
+    that there is no stream is it the event's own: servers without a leader answer with an error or
+    not at all, and this one may have lost the others.
+    """
+    asked = sorted(set(subjects))
     until = min(until, time.monotonic() + PATIENCE_SECONDS)
-    (reply,) = ask_names(connection, [subject], until)
-    if reply is None or reply.status == NO_RESPONDERS:
+    replies = ask_names(connection, asked, until) if asked else []
+    why = {s: _why(s, reply) for s, reply in zip(asked, replies, strict=True)}
+    # Then the next connection is made to another server.
+    connection.broken |= any(error.kind is ErrorClass.OUTAGE for error in why.values())
+    return why
+
+
+def _why(subject: str, reply: Reply | None) -> Error:
+    if reply is not None and reply.status == DENIED:
+        text = f"nobody answers for {subject}, and the relay may not publish to {NAMES} to ask why"
+        return Error.of(ErrorClass.DESTINATION, "STREAM_NOT_READY", text)
+    names = names_of(reply)
+    if names is None:
         text = "JetStream does not answer: it is not enabled for this account, or not ready"
         return Error.of(ErrorClass.OUTAGE, "NO_JETSTREAM", text)
-    if names := names_of(reply):
+    if names:
         text = f"stream {names[0]} does not answer: it has no leader, or is not ready"
         return Error.of(ErrorClass.DESTINATION, "STREAM_NOT_READY", text)
     # As for an unknown topic of Kafka: somebody may create it, but not forever.

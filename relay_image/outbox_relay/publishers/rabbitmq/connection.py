@@ -16,8 +16,10 @@ from contextlib import suppress
 from functools import partial
 from typing import Final, TypeVar
 
+from outbox_core.errors import BrokerRefused
 from outbox_relay.publishers.rabbitmq import wire
 from outbox_relay.publishers.rabbitmq.login import Address, Login
+from outbox_relay.publishers.resolving import look_up
 
 T = TypeVar("T")
 
@@ -42,6 +44,14 @@ class Lost(Exception):
         super().__init__(text)
         self.code = code
 
+
+CURES: Final = {
+    "EXTERNAL": "let it have the plugin rabbitmq_auth_mechanism_ssl, and EXTERNAL among its "
+    "auth_mechanisms; or log in by username and password",
+    "PLAIN": "let it have PLAIN among its auth_mechanisms; or log in by a certificate in tls, "
+    "without username and password",
+}
+"""By the mechanism that it does not offer."""
 
 FAILURES: Final = (Lost, OSError, ValueError, LookupError, struct.error)
 """All that a peer can do to us; the last three by frames that are cut short or make no sense."""
@@ -150,8 +160,9 @@ class Connection:
         self._send(wire.PROTOCOL)
         offered = wire.mechanisms(self._reply(wire.START).payload)
         if login.mechanism not in offered:
-            text = f"{self.address} offers {', '.join(offered)} to log in, not {login.mechanism}"
-            raise Lost("NO_MECHANISM", text)
+            ways = ", ".join(offered) or "nothing"
+            text = f"{self.address} offers {ways} to log in, not {login.mechanism}"
+            raise BrokerRefused(f"RabbitMQ: {text}: {CURES[login.mechanism]}")
         self._send(wire.start_ok(*login))
         _, frame, heartbeat = wire.tuning(self._reply(wire.TUNE).payload)
         self.largest_frame = min(frame or LARGEST_FRAME, LARGEST_FRAME)
@@ -370,7 +381,7 @@ def close_all(connections: Sequence[Connection]) -> None:
 
 def _connected(address: Address, until: float) -> socket.socket:
     """To any address that the name has; the time is for all of them together."""
-    found = socket.getaddrinfo(address.host, address.port, type=socket.SOCK_STREAM)
+    found = look_up(address.host, address.port, until)
     failure: OSError | None = None
     for tried, (family, kind, protocol, _, place) in enumerate(found):
         made = socket.socket(family, kind, protocol)

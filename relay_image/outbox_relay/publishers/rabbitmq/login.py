@@ -1,11 +1,9 @@
 """Where the servers are, and who we are there. Secrets are read for every new connection."""
 
 import re
-import ssl
 from ipaddress import IPv6Address
 from typing import Final, NamedTuple
 
-from outbox_core.contract.publishers.common import Tls
 from outbox_core.contract.publishers.rabbitmq import RabbitMQSettings
 from outbox_core.errors import SettingsError
 
@@ -32,12 +30,6 @@ class Login(NamedTuple):
 
 
 def addresses(settings: RabbitMQSettings) -> list[Address]:
-    if "@" in settings.hosts or "/" in settings.hosts:
-        # Not repeated: there may be a password in it.
-        raise SettingsError(
-            "rabbitmq.hosts: write host or host:port, without amqp:// and without a login: "
-            "username and password have fields of their own, and so has the vhost"
-        )
     return [_address(part.strip(), settings) for part in settings.hosts.split(",")]
 
 
@@ -64,15 +56,3 @@ def login(settings: RabbitMQSettings) -> Login:
     else:
         name = word = GUEST
     return Login("PLAIN", b"\x00" + name.encode() + b"\x00" + word.encode())
-
-
-def tls_context(tls: Tls) -> ssl.SSLContext:
-    try:
-        context = ssl.create_default_context(cafile=tls.ca_file)
-        if tls.cert_file is not None:
-            word = tls.key_password.read("rabbitmq.tls.keyPassword") if tls.key_password else ""
-            # Never None: it would ask at the terminal.
-            context.load_cert_chain(tls.cert_file, tls.key_file, word)
-    except (OSError, ssl.SSLError) as error:
-        raise SettingsError(f"rabbitmq.tls: {error}") from None
-    return context

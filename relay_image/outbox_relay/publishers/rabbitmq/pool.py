@@ -22,7 +22,8 @@ from outbox_relay.publishers.rabbitmq.connection import (
     close_all,
 )
 from outbox_relay.publishers.rabbitmq.errors import LETS_NOBODY_IN, NOT_FOUND
-from outbox_relay.publishers.rabbitmq.login import addresses, login, tls_context
+from outbox_relay.publishers.rabbitmq.login import addresses, login
+from outbox_relay.publishers.tls import tls_context
 
 IDLE_SECONDS = 60.0
 """What nobody has used for so long is closed: there was a rush, and it is over."""
@@ -88,7 +89,7 @@ class Pool:
         does not let us in."""
         settings = self._settings
         who = login(settings)
-        tls = None if settings.tls is None else tls_context(settings.tls)
+        tls = None if settings.tls is None else tls_context(settings.tls, "rabbitmq.tls")
         reasons: list[str] = []
         for tried, address in enumerate(list(self._addresses)):
             now = time.monotonic()

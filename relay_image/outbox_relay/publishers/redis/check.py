@@ -111,10 +111,14 @@ def _about_stream(wire: Wire, stream: str) -> list[CheckResult]:
             text = f"stream {stream} does not exist yet; its first event creates it"
             return [CheckResult("ok", text)]
         if kind != b"stream":
-            assert isinstance(kind, bytes)
-            text = f"{stream} is a {kind.decode()} and not a stream: its events would wait"
+            if not isinstance(kind, bytes):
+                raise Broken.out_of_step()
+            found = kind.decode(errors="replace")
+            text = f"{stream} is a {found} and not a stream: its events would wait"
             return [CheckResult("fail", text, "rename it, or change redis.stream")]
         length = wire.ask("XLEN", stream, until=until)
+        if not isinstance(length, int):
+            raise Broken.out_of_step()
         return [CheckResult("ok", f"stream {stream}: {length} entries")]
     except ReplyError as error:
         text = f"stream {stream} cannot be looked at (needs TYPE and XLEN): {error.text}"

@@ -6,10 +6,12 @@ from dataclasses import dataclass, field
 from outbox_core.contract.publishers.redis import RedisSettings
 from outbox_relay.publishers.protocol import CheckResult
 from outbox_relay.publishers.redis.errors import NO_CLUSTER, ReplyError
-from outbox_relay.publishers.redis.wire import Wire
+from outbox_relay.publishers.redis.wire import Broken, Wire
 
 CONFIG = ("save", "appendfsync", "min-replicas-to-write")
 UNTIL_A_CRASH = "an acknowledged event may be lost in a crash of the server's machine"
+
+A_SECOND = f"{UNTIL_A_CRASH}, if younger than about a second"
 
 
 @dataclass(frozen=True)
@@ -20,11 +22,13 @@ class Server:
 
     @classmethod
     def ask(cls, wire: Wire, until: float) -> "Server":
+        """Broken, if what answers makes no sense."""
         info: dict[str, str] = {}
         config: dict[str, str] = {}
         try:
             text = wire.ask("INFO", until=until)
-            assert isinstance(text, bytes)
+            if not isinstance(text, bytes):
+                raise Broken.out_of_step()
             for line in text.decode(errors="replace").splitlines():
                 name, _, value = line.partition(":")
                 info[name] = value
@@ -35,14 +39,24 @@ class Server:
                 found = wire.ask("CONFIG", "GET", name, until=until)
             except ReplyError:
                 break
-            assert isinstance(found, list)
-            words = [word.decode(errors="replace") for word in found]
-            config |= dict(zip(words[::2], words[1::2], strict=True))
+            match found:
+                case []:
+                    pass  # a server that does not know it
+                case [bytes(), bytes(setting)]:
+                    config[name] = setting.decode(errors="replace")
+                case _:
+                    raise Broken.out_of_step()
         return cls(info, config)
 
     @property
     def version(self) -> str:
         return self.info.get("redis_version", "of an unknown version")
+
+    @property
+    def waits_in_vain(self) -> bool:
+        """With `appendfsync everysec`, WAITAOF answers before the file is on the disk: so do all
+        Valkeys that we know (8.0, 9.1), and Redis 7.4, as its own redis/redis#13793 says."""
+        return self.info.get("server_name") == "valkey" or self.version.startswith("7.4.")
 
 
 def about_server(settings: RedisSettings, server: Server) -> list[CheckResult]:
@@ -51,7 +65,7 @@ def about_server(settings: RedisSettings, server: Server) -> list[CheckResult]:
         return [CheckResult("warn", text)]
     return [
         *_about_role(server),
-        *_about_disk(server),
+        *_about_disk(settings, server),
         *_about_memory(server),
         *_about_replicas(settings, server),
     ]
@@ -64,7 +78,7 @@ def _about_role(server: Server) -> Iterator[CheckResult]:
         yield CheckResult("fail", "it is a replica", "name the primary in redis.url")
 
 
-def _about_disk(server: Server) -> Iterator[CheckResult]:
+def _about_disk(settings: RedisSettings, server: Server) -> Iterator[CheckResult]:
     if server.info.get("aof_enabled") != "1":
         if server.config.get("save") == "":
             text = "it keeps everything in memory alone: a restart loses acknowledged events"
@@ -72,13 +86,20 @@ def _about_disk(server: Server) -> Iterator[CheckResult]:
             text = "it writes snapshots only: a crash loses what was acknowledged since the last"
         yield CheckResult("warn", text, "set appendonly yes")
         return
-    match server.config.get("appendfsync"):
-        case "always":
+    match server.config.get("appendfsync"), settings.wait.aof:
+        case "always", _:
             yield CheckResult("ok", "what it acknowledges is on its disk (appendfsync always)")
-        case "everysec":
-            text = f"appendfsync is everysec: {UNTIL_A_CRASH}, if younger than about a second"
-            yield CheckResult("ok", text)
-        case "no":
+        case "everysec", True if server.waits_in_vain:
+            text = f"its WAITAOF does not wait for its disk if appendfsync is everysec: {A_SECOND}"
+            yield CheckResult("warn", text, "set appendfsync always, or use Redis 8")
+        case "everysec", True:
+            yield CheckResult("ok", "what it acknowledges is on its disk (wait.aof)")
+        case "everysec", False:
+            yield CheckResult("ok", f"appendfsync is everysec: {A_SECOND}")
+        case "no", True:
+            text = "appendfsync is no, so wait.aof waits in vain: nothing is ever acknowledged"
+            yield CheckResult("fail", text, "set appendfsync always, or everysec")
+        case "no", False:
             text = f"appendfsync is no: {UNTIL_A_CRASH}, if younger than about half a minute"
             yield CheckResult("warn", text, "set appendfsync everysec or always")
         case _:
@@ -99,7 +120,7 @@ def _about_memory(server: Server) -> Iterator[CheckResult]:
 
 
 def _about_replicas(settings: RedisSettings, server: Server) -> Iterator[CheckResult]:
-    connected = int(server.info.get("connected_slaves", "0"))
+    connected = _number(server.info.get("connected_slaves"))
     wanted = settings.wait.replicas
     if connected < wanted:
         text = f"{connected} replica(s) are connected, and wait.replicas is {wanted}"
@@ -112,9 +133,14 @@ def _about_replicas(settings: RedisSettings, server: Server) -> Iterator[CheckRe
     else:
         yield CheckResult("ok", f"{connected} replica(s), and wait.replicas is {wanted}")
     needed = server.config.get("min-replicas-to-write")
-    if wanted and needed is not None and int(needed) < wanted:
+    if wanted and needed is not None and _number(needed) < wanted:
         text = (
             f"min-replicas-to-write is {needed}, below wait.replicas ({wanted}): while they are "
             "away, what is tried is stored, and stored again by the next try"
         )
         yield CheckResult("warn", text, f"set min-replicas-to-write {wanted}")
+
+
+def _number(text: str | None) -> int:
+    """0 where there is none."""
+    return int(text) if text and text.isdecimal() and len(text) < 10 else 0

@@ -21,6 +21,8 @@ from hiredis import ProtocolError, Reader, pack_command
 from outbox_core.contract.publishers.redis import RedisSettings
 from outbox_core.errors import SettingsError
 from outbox_relay.publishers.redis.errors import ReplyError
+from outbox_relay.publishers.resolving import look_up
+from outbox_relay.publishers.tls import tls_context
 
 DEFAULT_PORT: Final = 6379
 CLIENT_NAME: Final = "outbox-relay"
@@ -90,7 +92,7 @@ class Login(NamedTuple):
             if settings.username is not None:
                 words.append(settings.username.read("redis.username"))
             words.append(settings.password.read("redis.password"))
-        return cls(words, _tls_context(settings) if settings.with_tls else None)
+        return cls(words, tls_context(settings.tls, "redis.tls") if settings.with_tls else None)
 
 
 class Wire:
@@ -177,11 +179,10 @@ class Wire:
 
     def _connect(self, context: ssl.SSLContext | None, until: float) -> socket.socket:
         try:
-            found = socket.getaddrinfo(
-                self.address.host, self.address.port, type=socket.SOCK_STREAM
-            )
+            found = look_up(self.address.host, self.address.port, until)
         except OSError as error:
-            raise Broken("CONNECT_FAILED", f"{self.address.host}: {error.strerror}") from None
+            text = f"{self.address.host}: {error.strerror or error}"
+            raise Broken("CONNECT_FAILED", text) from None
         why: Broken | None = None
         for family, kind, protocol, _, place in found:
             plain = socket.socket(family, kind, protocol)
@@ -196,7 +197,7 @@ class Wire:
             except OSError as error:
                 plain.close()
                 why = self._broken(error, "CONNECT_FAILED")
-        assert why is not None  # getaddrinfo finds something, or raises
+        assert why is not None  # look_up finds something, or raises
         raise why
 
     def _introduce(self, login: Sequence[str], until: float) -> None:
@@ -234,18 +235,3 @@ def pack(*words: Word) -> bytes:
     packed = pack_command(words)  # type: ignore[arg-type]  # its stub allows one word only
     assert isinstance(packed, bytes)
     return packed
-
-
-def _tls_context(settings: RedisSettings) -> ssl.SSLContext:
-    tls = settings.tls
-    try:
-        context = ssl.create_default_context(
-            cafile=str(tls.ca_file) if tls is not None and tls.ca_file is not None else None
-        )
-        if tls is not None and tls.cert_file is not None:
-            password = tls.key_password.read("redis.tls.keyPassword") if tls.key_password else ""
-            # Always one, or OpenSSL would ask for it on the terminal.
-            context.load_cert_chain(tls.cert_file, tls.key_file, password)
-    except (OSError, ValueError) as error:
-        raise SettingsError(f"redis.tls: the certificates cannot be used: {error}") from None
-    return context

@@ -10,20 +10,20 @@ import re
 import smtplib
 import socket
 import ssl
-import threading
 import time
 from base64 import b64encode
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import Future
 from contextlib import contextmanager, suppress
 from typing import Any, Final
 
 from outbox_core.contract.publishers.smtp import SmtpSettings
-from outbox_core.errors import BrokerRefused, OutboxError, PublisherError, SettingsError
+from outbox_core.errors import BrokerRefused, PublisherError
 from outbox_core.model.attempt import Acked, Refused
 from outbox_relay.publishers.messages import refused
+from outbox_relay.publishers.resolving import look_up
 from outbox_relay.publishers.smtp.errors import GOING_AWAY, LETS_NOBODY_IN, Stage, refusal
 from outbox_relay.publishers.smtp.messages import Letter
+from outbox_relay.publishers.tls import tls_context
 
 PIPELINED: Final = 100
 """Commands in one write: their answers must fit into what the network holds."""
@@ -52,7 +52,7 @@ class Client(smtplib.SMTP):
 
     def _get_socket(self, host: str, port: int, timeout: float) -> Any:
         until = time.monotonic() + timeout
-        plain = _connect(_look_up(host, port, until), until)
+        plain = _connect(look_up(host, port, until), until)
         self._cuttable = plain.dup()
         if self._is_cut:
             self.cut()
@@ -89,7 +89,7 @@ class Connection:
         self.idle_since = 0.0
         credentials = read_credentials(settings)
         self._secrets = _spellings(*credentials) if credentials else ()
-        context = make_context(settings)
+        context = tls_context(settings.tls, "smtp.tls")
         self._client = Client(settings, context, _left(until))
         opened(self)
         try:
@@ -288,38 +288,6 @@ def read_credentials(settings: SmtpSettings) -> tuple[str, str] | None:
     if settings.username is None or settings.password is None:
         return None
     return settings.username.read("smtp.username"), settings.password.read("smtp.password")
-
-
-def make_context(settings: SmtpSettings) -> ssl.SSLContext:
-    """SettingsError, if a file is missing or is not what it should be."""
-    tls = settings.tls
-    try:
-        context = ssl.create_default_context(cafile=tls.ca_file if tls else None)
-        if tls is not None and tls.cert_file is not None:
-            password = tls.key_password.read("smtp.tls.keyPassword") if tls.key_password else None
-            context.load_cert_chain(tls.cert_file, tls.key_file, password)
-    except OutboxError:
-        raise
-    except (OSError, ValueError) as error:  # ssl's are OSErrors
-        raise SettingsError(f"smtp.tls: {error}") from None
-    return context
-
-
-def _look_up(host: str, port: int, until: float) -> Sequence[Any]:
-    """The system's resolver has no time limit, so it works beside us, and perhaps for nobody."""
-    found: Future[Sequence[Any]] = Future()
-
-    def ask() -> None:
-        try:
-            found.set_result(socket.getaddrinfo(host, port, type=socket.SOCK_STREAM))
-        except Exception as error:
-            found.set_exception(error)
-
-    threading.Thread(target=ask, name="smtp-resolver", daemon=True).start()
-    try:
-        return found.result(_left(until))
-    except TimeoutError:
-        raise TimeoutError("its name was not resolved in time") from None
 
 
 def _connect(addresses: Sequence[Any], until: float) -> socket.socket:

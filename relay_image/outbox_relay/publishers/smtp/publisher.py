@@ -25,10 +25,10 @@ from outbox_relay.publishers.smtp.check import check_smtp, enter
 from outbox_relay.publishers.smtp.connection import (
     Connection,
     Lost,
-    make_context,
     read_credentials,
 )
 from outbox_relay.publishers.smtp.messages import Letter, Letters
+from outbox_relay.publishers.tls import tls_context
 
 log = logging.getLogger(__name__)
 
@@ -129,7 +129,7 @@ class SmtpPublisher:
         )
         # Read here too, because a wrong setting is better heard early.
         read_credentials(settings)
-        make_context(settings)
+        tls_context(settings.tls, "smtp.tls")
         self._threads = ThreadPoolExecutor(settings.connections, thread_name_prefix="smtp")
         self._changed = threading.Condition()
         self._idle: list[Connection] = []

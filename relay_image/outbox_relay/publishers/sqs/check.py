@@ -60,8 +60,8 @@ def about(settings: SqsSettings, connections: Connections, queue: str) -> Iterat
             yield CheckResult("fail", f"queue {name}: {without_secrets(str(error))}")
         return
     yield CheckResult("ok", f"queue {name}: {', '.join(described(found))}")
-    limit = int(found.get("MaximumMessageSize", settings.max_message_bytes))
-    if limit < settings.max_message_bytes:
+    limit = _number(found.get("MaximumMessageSize"))
+    if limit is not None and limit < settings.max_message_bytes:
         yield CheckResult(
             "warn",
             f"queue {name}: MaximumMessageSize is {limit}, below the relay's maxMessageBytes "
@@ -88,13 +88,19 @@ def described(found: Mapping[str, str]) -> Iterator[str]:
         yield f"encrypted with {key} (needs kms:GenerateDataKey and kms:Decrypt)"
     if seconds := found.get("VisibilityTimeout"):
         yield f"visible again after {seconds} s"
-    if seconds := found.get("MessageRetentionPeriod"):
-        yield f"kept for {int(seconds) / 86400:g} days"
+    if (kept := _number(found.get("MessageRetentionPeriod"))) is not None:
+        yield f"kept for {kept / 86400:g} days"
+
+
+def _number(text: str | None) -> int | None:
+    return int(text) if text and text.isdecimal() and len(text) < 10 else None
 
 
 def attributes_of(settings: SqsSettings, connections: Connections, queue: str) -> Mapping[str, str]:
     request = {"QueueUrl": queue, "AttributeNames": ["All"]}
     until = time.monotonic() + min(REQUEST_SECONDS, settings.delivery_timeout.total_seconds())
     answer = connections.ask("GetQueueAttributes", request, until)
-    found: Mapping[str, str] = answer.get("Attributes", {})
+    found = answer.get("Attributes", {})
+    if not isinstance(found, dict) or not all(isinstance(v, str) for v in found.values()):
+        raise CallFailed("BAD_ANSWER", "the answer is not one of SQS", 200)
     return found

@@ -112,11 +112,6 @@ class Messages:
 
 
 def queue_template(settings: SqsSettings) -> Template:
-    if "@" in settings.queue_url:
-        # First, and without the URL: all other messages repeat it, to logs and to status.
-        raise SettingsError(
-            "sqs.queueUrl must not contain a user name or a password: keys have fields of their own"
-        )
     host = settings.queue_url.partition("://")[2].partition("/")[0]
     if "{" in host:
         # An event must not choose the server that it is sent to.

@@ -1,0 +1,49 @@
+"""
+From names to addresses within a deadline. Called wherever a publisher connects.
+
+The system's resolver has no deadline and cannot be interrupted. So it works on a thread of its own,
+and its caller leaves when it has waited long enough; the answer is then for nobody.
+"""
+
+import socket
+import threading
+import time
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future, InvalidStateError
+from contextlib import suppress
+from typing import Any, TypeVar
+
+T = TypeVar("T")
+AddressInfo = tuple[socket.AddressFamily, socket.SocketKind, int, str, Any]
+"""As `socket.getaddrinfo` has it."""
+
+
+def look_up(host: str, port: int, until: float) -> Sequence[AddressInfo]:
+    """OSError if it has no address; TimeoutError if nobody says so in time."""
+    return in_time(beside(lambda: socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)), until)
+
+
+def beside(ask: Callable[[], T]) -> Future[T]:
+    """What `ask` returns or raises, some day. Whoever sets the future before ends the waiting."""
+    found: Future[T] = Future()
+
+    def run() -> None:
+        with suppress(InvalidStateError):
+            try:
+                found.set_result(ask())
+            except UnicodeError as error:  # such as a label of more than 63 characters
+                found.set_exception(OSError(str(error)))
+            except Exception as error:
+                found.set_exception(error)
+
+    threading.Thread(target=run, name="resolve", daemon=True).start()
+    return found
+
+
+def in_time(found: Future[T], until: float) -> T:
+    try:
+        return found.result(max(0.0, until - time.monotonic()))
+    except TimeoutError:
+        if found.done():  # the resolver's own
+            raise
+        raise TimeoutError("its name was not resolved in time") from None
