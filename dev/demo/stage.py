@@ -1,7 +1,7 @@
 """
 The stage: a cluster, the images in it, and the files that `story` applies.
 
-Called by `__main__`. Files with a `$name` in them are written anew below build/, because how pods
+Called by `__main__`. Files with a `$name` in them are written again below build/, because how pods
 name an image depends on the cluster; the others are applied as they are.
 """
 

@@ -36,7 +36,7 @@ class Story:
             self._kill_a_pod,
             self._count,
             self._poison,
-            self._mend,
+            self._fix,
             self._replay,
         )
         for step in steps:
@@ -164,7 +164,7 @@ class Story:
         self._terminal.step(
             "A poison event",
             f"The topic is the event's type, and Kafka allows no topic to be called {POISON}.",
-            "The event is DEAD at once, no other waits for it, and the resource tells.",
+            "The event is DEAD at once, no other waits for it, and the resource's status shows it.",
         )
         emit = f"SELECT outbox.emit('{POISON}', '{{}}'::jsonb)"
         self._show(f'exec deployment/postgres -- psql -U postgres shop -c "{emit}"')
@@ -172,20 +172,20 @@ class Story:
         self._show("get outboxrelays")
         path = '{.status.conditions[?(@.type=="BacklogHealthy")].message}{"\\n"}'
         message = self._show(f"get obr {RELAY} -o jsonpath='{path}'")
-        self._wait(lambda: bool(self._dead_letter_events()), 30, "an Event tells of dead letters")
+        self._wait(lambda: bool(self._dead_letter_events()), 30, "an Event reports dead letters")
         self._show(f"events --for outboxrelay/{RELAY} --types=Warning")
         self._show(f"exec deployment/{RELAY}-relay -- outbox-relay dead")
         status = self._relay()["status"]
         if status["backlog"]["dead"] != 1 or POISON not in message:
-            raise DemoError(f"the status does not tell of the dead event: {status}")
+            raise DemoError(f"the status does not show the dead event: {status}")
         if not any(POISON in event["message"] for event in self._dead_letter_events()):
             raise DemoError(f"no Event names the cause: {self._dead_letter_events()}")
 
-    def _mend(self) -> None:
+    def _fix(self) -> None:
         self._terminal.step(
-            "The cause is mended, and a dry run",
+            "Fix the cause, then do a dry run",
             "From now on all events go to one topic. What would a replay bring back? An",
-            "OutboxReplay with dryRun tells it in its status, and changes nothing.",
+            "OutboxReplay with dryRun shows it in its status, and changes nothing.",
         )
         topic = '{"spec": {"publisher": {"kafka": {"topic": "order.placed"}}}}'
         self._show(f"patch obr {RELAY} --type merge -p '{topic}'")

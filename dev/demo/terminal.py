@@ -12,7 +12,7 @@ from pathlib import Path
 
 LONGEST = 120
 """Seconds that one command may take: each has a shorter timeout of its own where it waits."""
-POLL = 0.5
+POLL_SECONDS = 0.5
 
 
 class DemoError(Exception):
@@ -71,7 +71,7 @@ class Terminal:
         while not seen():
             if time.monotonic() > deadline:
                 raise DemoError(f"this did not happen within {within:g} s: {what}")
-            time.sleep(POLL)
+            time.sleep(POLL_SECONDS)
 
     def _near(self, path: Path) -> str:
         """As one types it in the project's folder."""

@@ -62,7 +62,7 @@ async def finished(run: Run, lanes: list[Lane]) -> bool:
     running = asyncio.create_task(run.in_lanes(lanes))
 
     def interrupt() -> None:
-        """The first time in good order; whoever asks again does not want to wait."""
+        """The first time in good order; a person who asks again does not want to wait."""
         if running.cancelling():
             run.kill()
         else:

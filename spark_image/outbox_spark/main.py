@@ -20,7 +20,7 @@ from typing import Generic, Protocol, TypeVar
 from outbox_core.contract.reasons import TerminationMessage
 from outbox_core.contract.replay import Exit
 from outbox_core.contract.report import ReportPart
-from outbox_core.contract.settings import Http, Log
+from outbox_core.contract.settings import HttpPort, Log
 from outbox_core.errors import Defect, OutboxError
 from outbox_core.observe import logs, termination
 from outbox_core.observe.health import Health
@@ -38,7 +38,7 @@ class ProcessSettings(Protocol):
     @property
     def id(self) -> str: ...
     @property
-    def http(self) -> Http: ...
+    def http(self) -> HttpPort: ...
     @property
     def log(self) -> Log: ...
 

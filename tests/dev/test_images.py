@@ -4,6 +4,7 @@ import io
 import json
 import os
 import shutil
+import subprocess
 import sys
 import tarfile
 from dataclasses import replace
@@ -21,7 +22,7 @@ from dev.images.handed import Handed, handed
 from dev.images.keys import key
 from dev.images.orders import Order, arguments
 from dev.images.progress import Report, duration, step
-from dev.images.recipes import ROOT, context, recipes, version, what_is_installed
+from dev.images.recipes import ROOT, STEPS, context, recipes, version, what_is_installed
 
 PYTHON_IMAGES = ("relay", "operator", "spark")
 
@@ -153,6 +154,68 @@ def test_parts_of_a_key_do_not_run_into_each_other() -> None:
     assert key([], "ab", "c") != key([], "a", "bc")
 
 
+def lists(root: Path, target: Path) -> dict[str, list[str]]:
+    """By image: what the layer of its dependencies is made from, by the step that a build runs."""
+    found = {}
+    for image in PYTHON_IMAGES:
+        step = ["sh", str(root / STEPS / "python"), "declared", image, str(target / image)]
+        subprocess.run(step, cwd=root, check=True)
+        found[image] = [path.read_text() for path in sorted((target / image).iterdir())]
+    return found
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "images"),
+    [
+        ("line-length = 100", "line-length = 99", set()),
+        ('"mypy>=1.13"', '"mypy>=1.14"', set()),
+        ('version = "', 'version = "9', set()),
+        ('outbox-relay = "', 'another = "outbox_relay:x"\noutbox-relay = "', set()),
+        ("dependencies = [", "# The same.\ndependencies = [", set()),
+        ('    "kopf>=1.45",\n', '    "kopf>=1.46",\n', {"operator"}),
+        ('"hiredis>=3"', '"hiredis>=4"', {"relay"}),  # of an extra that `relay` names
+        ('"pyspark>=4,<5"', '"pyspark>=4,<5", "numpy"', {"spark"}),
+        ('"pydantic>=2.11"', '"pydantic>=2.12"', {"relay", "operator", "spark"}),
+        ('requires = ["hatchling>=1.26"]', 'requires = ["hatchling"]', set(PYTHON_IMAGES)),
+    ],
+)
+def test_dependencies_are_installed_again_if_those_of_the_image_changed(
+    old: str, new: str, images: set[str], clone: Path, tmp_path: Path
+) -> None:
+    before = lists(clone, tmp_path / "before")
+    pyproject = clone / "pyproject.toml"
+    assert old in pyproject.read_text()
+    pyproject.write_text(pyproject.read_text().replace(old, new, 1))
+    after = lists(clone, tmp_path / "after")
+    assert {image for image in before if before[image] != after[image]} == images
+
+
+def test_the_order_of_dependencies_does_not_matter(clone: Path, tmp_path: Path) -> None:
+    pyproject = clone / "pyproject.toml"
+    before = lists(clone, tmp_path / "before")
+    one, other = '    "click>=8.1",\n', '    "pyyaml>=6",\n'
+    text = pyproject.read_text().replace(one, "", 1).replace(other, other + one, 1)
+    assert text != pyproject.read_text()
+    pyproject.write_text(text)
+    assert lists(clone, tmp_path / "after") == before
+
+
+@pytest.mark.parametrize("name", PYTHON_IMAGES)
+def test_the_layer_of_dependencies_sees_nothing_else_of_the_project(name: str) -> None:
+    recipe = recipes()[name]
+    text = (ROOT / recipe.dockerfile).read_text().replace("\\\n", " ")
+    stages = {stage.split()[2]: stage for stage in text.split("\nFROM ") if " AS " in stage}
+    assert f"python declared {name} /declared" in stages["declared"]
+    base, _, last = stages["build"].partition("\n")
+    until = last.partition("python dependencies /declared")[0]
+    lines = [*stages[base.split()[0]].splitlines(), *until.splitlines()]
+    copied = [line.split()[1:-1] for line in lines if line.startswith("COPY ")]
+    assert ["--from=declared", "/declared"] in copied
+    others = [source for sources in copied if sources[0] != "--from=declared" for source in sources]
+    assert others
+    assert all(source.startswith(f"{STEPS}/") for source in others)
+
+
 def test_what_is_installed_is_all_that_a_build_reads() -> None:
     kept = what_is_installed((ROOT / "pyproject.toml").read_text())
     assert "[build-system]" in kept
@@ -186,10 +249,10 @@ def test_every_image_is_non_root_labelled_and_on_one_base(name: str) -> None:
     recipe = recipes()[name]
     text = (ROOT / recipe.dockerfile).read_text()
     assert text.count("ARG BASE") == 1
-    assert {line.split()[1] for line in text.splitlines() if line.startswith("FROM ")} == {
-        "${BASE}",
-        "scratch",
-    }
+    begun = [line.split() for line in text.splitlines() if line.startswith("FROM ")]
+    stages = {words[3] for words in begun[:-1]}
+    assert {words[1] for words in begun} - stages == {"${BASE}", "scratch"}
+    assert begun[-1] == ["FROM", "scratch"]
     assert "USER 65532:65532" in text
     assert 'org.opencontainers.image.version="${VERSION}"' in text
     assert f'org.opencontainers.image.title="{recipe.title}"' in text

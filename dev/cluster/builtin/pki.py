@@ -20,7 +20,7 @@ KEY = ("-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-noenc", "-days"
 class Identity:
     subject: str
     names: str = ""
-    """What a server is called by; empty for whoever is only a client."""
+    """What a server is called by; empty for what is only a client."""
 
 
 def identities(instance: Instance) -> dict[str, Identity]:

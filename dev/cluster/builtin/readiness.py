@@ -14,17 +14,17 @@ from typing import Any
 from ..errors import ClusterError
 from ..instance import NODE, Instance
 
-WITHIN = 120.0
+READY_WITHIN_SECONDS = 120.0
 
 
 def wait_until_ready(instance: Instance, pki: Path, since: float) -> None:
-    """`since`: what kubelet said before it was started anew does not count."""
+    """`since`: what kubelet reported before its restart does not count."""
     after = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(since))
-    deadline = time.monotonic() + WITHIN
+    deadline = time.monotonic() + READY_WITHIN_SECONDS
     while (verdict := judge(_node(instance, pki), after)) != "Ready":
         if time.monotonic() > deadline:
             raise ClusterError(
-                f"the node is not Ready after {WITHIN:g} s: {verdict}",
+                f"the node is not Ready after {READY_WITHIN_SECONDS:g} s: {verdict}",
                 f"see {instance.folder}/log/kubelet.log and containerd.log",
             )
         time.sleep(0.1)

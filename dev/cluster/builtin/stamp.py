@@ -35,7 +35,7 @@ class Plan:
 
 def plan(was: Stamp | None, wanted: Stamp, room_intact: bool) -> Plan:
     """
-    Fresh: from nothing. Restart: all processes anew, cluster state and images kept, as when a
+    Fresh: from nothing. Restart: all processes again, cluster state and images kept, as when a
     node is rebooted. Heal: only what died.
     """
     if was is None:

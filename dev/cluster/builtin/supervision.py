@@ -19,9 +19,9 @@ from pathlib import Path
 from ..errors import ClusterError
 from .components import Component
 
-INTERVAL = 0.1
-READY_WITHIN = 90.0
-HUNG_AFTER = 40.0
+INTERVAL_SECONDS = 0.1
+READY_WITHIN_SECONDS = 90.0
+HUNG_AFTER_SECONDS = 40.0
 """How long one that runs may fail to answer before it is taken for hung: on a machine that is
 starved of CPU a healthy one is silent for longer than one would think."""
 
@@ -37,7 +37,7 @@ record ${stat##*) }
 exec "$@"
 """
 """A shell puts itself into the cgroup and becomes the component: no fork can slip out. It also
-writes down who it is, as `start_time` reads it: whoever starts it may be killed before he can."""
+writes down who it is, as `start_time` reads it: its parent may be killed before it can."""
 
 
 class Supervisor:
@@ -51,18 +51,18 @@ class Supervisor:
         """Start what is dead, restart what is hung, wait until all is well; says what it did."""
         stage = list(stage)
         for component in stage:
-            if self.pid(component) and not self._answers_within(component, HUNG_AFTER):
+            if self.pid(component) and not self._answers_within(component, HUNG_AFTER_SECONDS):
                 self._kill(component)
         started = [component for component in stage if not self.pid(component)]
         for component in started:
             self._start(component)
-        deadline = time.monotonic() + READY_WITHIN
+        deadline = time.monotonic() + READY_WITHIN_SECONDS
         for component in started:
             self._wait_until_well(component, deadline)
         return [component.name for component in started]
 
     def pid(self, component: Component) -> int | None:
-        """None when it does not run, whoever has its number now."""
+        """None when it does not run, even if another process has its number now."""
         try:
             pid, began = map(int, (self._pids / component.name).read_text().split())
         except (FileNotFoundError, ValueError):  # never started, or killed while writing
@@ -101,17 +101,17 @@ class Supervisor:
                 raise ClusterError(f"{component.name} ended early:\n{self.log_tail(component)}")
             if time.monotonic() > deadline:
                 raise ClusterError(
-                    f"{component.name} is not well after {READY_WITHIN:g} s:\n"
+                    f"{component.name} is not well after {READY_WITHIN_SECONDS:g} s:\n"
                     f"{self.log_tail(component)}"
                 )
-            time.sleep(INTERVAL)
+            time.sleep(INTERVAL_SECONDS)
 
     def _answers_within(self, component: Component, seconds: float) -> bool:
         deadline = time.monotonic() + seconds
         while not is_well(component):
             if not self.pid(component) or time.monotonic() > deadline:
                 return False
-            time.sleep(INTERVAL)
+            time.sleep(INTERVAL_SECONDS)
         return True
 
     def _kill(self, component: Component) -> None:
@@ -125,7 +125,7 @@ class Supervisor:
             finally:
                 os.close(handle)
         while self.pid(component):
-            time.sleep(INTERVAL)
+            time.sleep(INTERVAL_SECONDS)
 
 
 class LeftRunning(subprocess.Popen[bytes]):

@@ -31,7 +31,7 @@ def test_another_attempt_may_get_over_it(kind: type[errors.OutboxError]) -> None
         errors.LoginRefused,
         errors.TlsFailed,
         errors.DatabaseMissing,
-        errors.RightMissing,
+        errors.PermissionDenied,
         errors.SchemaMissing,
         errors.SchemaTooNew,
         errors.RelayUnknown,
@@ -47,4 +47,4 @@ def test_a_person_must_change_something_first(kind: type[errors.OutboxError]) ->
 def test_a_password_that_was_right_before_was_changed_and_another_attempt_has_the_new_one() -> None:
     assert exit_of(errors.WrongPassword("text"), begun=True) is Exit.AGAIN
     assert exit_of(errors.TlsFailed("text"), begun=True) is Exit.AGAIN
-    assert exit_of(errors.RightMissing("text"), begun=True) is Exit.FINAL
+    assert exit_of(errors.PermissionDenied("text"), begun=True) is Exit.FINAL

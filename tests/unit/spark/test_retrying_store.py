@@ -6,7 +6,7 @@ from itertools import count
 import pytest
 
 from outbox_core.contract.settings import StoreSettings
-from outbox_core.errors import RightMissing, SettingsError, StoreUnavailable, WrongPassword
+from outbox_core.errors import PermissionDenied, SettingsError, StoreUnavailable, WrongPassword
 from outbox_core.store.connection import Connection
 from outbox_spark import retrying_store
 from outbox_spark.retrying_store import (
@@ -115,7 +115,7 @@ def test_patience_begins_again_with_every_question(clock: Clock, opened: list[Op
 
 
 @pytest.mark.parametrize(
-    "error", [WrongPassword("no"), RightMissing("no"), SettingsError("no"), ValueError("no")]
+    "error", [WrongPassword("no"), PermissionDenied("no"), SettingsError("no"), ValueError("no")]
 )
 def test_what_waiting_does_not_cure_is_raised_at_once(
     clock: Clock, opened: list[Opened], error: Exception
