@@ -25,7 +25,7 @@ class ExistingCluster:
     is_there = True
 
     def prepare(self) -> None:
-        """Whoever made it has."""
+        """Done by the person who made it."""
 
     def up(self) -> None:
         if not self.status():

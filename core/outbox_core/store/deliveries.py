@@ -74,7 +74,7 @@ class Chores(NamedTuple):
     unmatched_events: bool
     wrong_lanes: bool
     """Inserted by a transaction that did not see the relay's ordering change."""
-    parked_events: bool
+    events_behind: bool
     """Some wait behind an earlier event of their key."""
 
 
@@ -128,7 +128,7 @@ CHORES = """
                        WHERE relay_id = %(relay)s AND state = 'PENDING'
                          AND hold IN ('TIME', 'SUSPECT') AND available_at <= now()
                          AND lane BETWEEN %(low)s AND %(high)s)
-           OR EXISTS (SELECT 1 FROM outbox.delivery  -- unordered: any that is parked
+           OR EXISTS (SELECT 1 FROM outbox.delivery  -- unordered: any that waits behind its key
                        WHERE relay_id = %(relay)s AND hold = 'KEY' AND %(low)s = 0)
            OR EXISTS (SELECT 1 FROM outbox.delivery
                        WHERE relay_id = %(relay)s AND hold = 'KEY' AND key_hash IS NULL),

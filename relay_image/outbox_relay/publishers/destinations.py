@@ -21,8 +21,8 @@ TRIAL_EVENTS = 20
 """So many go first when a pause is over."""
 
 BRIEF_TRIAL_SECONDS = 0.5
-"""Whoever is near and well answers by then. Whoever answers later is heard, too; but the event is
-sent again."""
+"""A healthy destination nearby answers by then. A later answer still counts, but the event is sent
+again."""
 
 WHY_PARKED = "its destination takes nothing now"
 

@@ -11,7 +11,7 @@ The rule, for a host that an event names:
   `kubernetes.default` a name of the cluster, does not apply to it.
 - An IP address in place of a name must be in `allowedHosts` itself, or in `allowedNetworks`.
 - Every address of a name must be public or in `allowedNetworks`. If one is not, all are refused:
-  whoever answers with both waits for us to choose the wrong one (rebinding).
+  a name server that returns both hopes that we choose the wrong one (rebinding).
 - Metadata services, link-local, multicast and unspecified addresses are refused even where an
   allowed network contains them.
 

@@ -24,7 +24,7 @@ def look_up(host: str, port: int, until: float) -> Sequence[AddressInfo]:
 
 
 def beside(ask: Callable[[], T]) -> Future[T]:
-    """What `ask` returns or raises, some day. Whoever sets the future before ends the waiting."""
+    """What `ask` returns or raises, some day. Setting the future earlier ends the wait."""
     found: Future[T] = Future()
 
     def run() -> None:

@@ -148,7 +148,7 @@ class Keeper:
             context.crew.hint()
         if found.unmatched_events:
             self._route()
-        if found.parked_events and self._sweeping is None:
+        if found.events_behind and self._sweeping is None:
             self._sweep()
 
     def _compare(self, known: Mapping[str, Any]) -> None:

@@ -51,7 +51,7 @@ BEGIN
                                  WHERE d.relay_id = relay AND d.state = 'PENDING'
                                    AND d.hold IN ('TIME', 'SUSPECT') AND d.lane BETWEEN low AND high
                                  LIMIT row_limit - cardinality(wrong) FOR UPDATE SKIP LOCKED);
-        -- Parked by a process that still ordered: nobody would find them by their key.
+        -- Put behind their key by a process that still ordered: nobody would find them by their key.
         wrong := wrong || ARRAY(SELECT d.ctid FROM outbox.delivery d
                                  WHERE d.relay_id = relay AND d.hold = 'KEY'
                                    AND (NOT ordered OR d.key_hash IS NULL)

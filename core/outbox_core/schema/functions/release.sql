@@ -50,18 +50,18 @@ CREATE OR REPLACE FUNCTION outbox.sweep_keys(relay integer, lanes smallint[], af
 DECLARE
     keys bigint[];
 BEGIN
-    WITH RECURSIVE parked AS (  -- one probe each
+    WITH RECURSIVE behind AS (  -- one probe each
         (SELECT d.key_hash, 1 AS n FROM outbox.delivery d
           WHERE d.relay_id = relay AND d.hold = 'KEY' AND d.key_hash > sweep_keys.after
           ORDER BY d.key_hash LIMIT 1)
         UNION ALL
-        SELECT next.key_hash, p.n + 1 FROM parked p, LATERAL (
+        SELECT next.key_hash, b.n + 1 FROM behind b, LATERAL (
             SELECT d.key_hash FROM outbox.delivery d
-             WHERE d.relay_id = relay AND d.hold = 'KEY' AND d.key_hash > p.key_hash
+             WHERE d.relay_id = relay AND d.hold = 'KEY' AND d.key_hash > b.key_hash
              ORDER BY d.key_hash LIMIT 1) next
-         WHERE p.n < key_limit
+         WHERE b.n < key_limit
     )
-    SELECT array_agg(p.key_hash ORDER BY p.n) INTO keys FROM parked p;
+    SELECT array_agg(b.key_hash ORDER BY b.n) INTO keys FROM behind b;
     PERFORM outbox.release_keys(relay, ARRAY(
         SELECT k FROM unnest(keys) k WHERE outbox.lane_of(k, 0) = ANY (lanes)));
     RETURN CASE WHEN cardinality(keys) = key_limit THEN keys[key_limit] END;

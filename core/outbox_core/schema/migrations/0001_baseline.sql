@@ -124,7 +124,7 @@ CREATE INDEX delivery_claimed ON outbox.delivery (relay_id, lease_until) WHERE s
 CREATE INDEX delivery_dead ON outbox.delivery (relay_id, seq) WHERE state = 'DEAD';
 CREATE INDEX delivery_held ON outbox.delivery (relay_id, key_hash, seq)
     WHERE hold <> 'NONE' AND key_hash IS NOT NULL;
-CREATE INDEX delivery_parked ON outbox.delivery (relay_id, key_hash, seq) WHERE hold = 'KEY';
+CREATE INDEX delivery_behind ON outbox.delivery (relay_id, key_hash, seq) WHERE hold = 'KEY';
 CREATE INDEX delivery_published ON outbox.delivery USING brin (published_at)
     WITH (pages_per_range = 32);
 

@@ -146,7 +146,7 @@ class HttpPublisher:
         return None if isinstance(made, Refused) else made.place.endpoint.name
 
     def _start(self, schedule: Schedule, threads: int) -> None:
-        with suppress(RuntimeError):  # closed meanwhile: whoever is left ends it
+        with suppress(RuntimeError):  # closed meanwhile: the threads that still run finish it
             for _ in range(threads):
                 self._helpers.submit(schedule.run, self._send)
 

@@ -33,7 +33,7 @@ class Tokens:
         """A token, and when it expires, in seconds since the epoch."""
         try:
             self.last = self._read()
-        except SettingsError as error:  # an exception would reach whoever polls
+        except SettingsError as error:  # an exception would reach the thread that polls
             log.warning("going on with the token that there is: %s", error)
         now = time.time()
         expires = expiry(self.last)

@@ -1,5 +1,5 @@
 """
-Who we are: what CONNECT says, and the TLS context. Read anew for every connection, so that changed
+Who we are: what CONNECT says, and the TLS context. Read again for every connection, so that changed
 secrets need no restart.
 """
 

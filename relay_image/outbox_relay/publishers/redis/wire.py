@@ -80,7 +80,7 @@ class Address(NamedTuple):
 
 
 class Login(NamedTuple):
-    """All that is read from files and variables, anew for each connection."""
+    """All that is read from files and variables, again for each connection."""
 
     words: Sequence[str]
     context: ssl.SSLContext | None
@@ -142,7 +142,7 @@ class Wire:
                 if not data:
                     raise Broken("CONNECTION_LOST", f"Redis at {self.address} hung up")
                 # hiredis keeps all of an answer until it ends, and makes room for a list as soon as
-                # it knows its length: without bounds, whoever answers decides what memory we take.
+                # it knows its length: without bounds, the peer decides how much memory we take.
                 seen = self._seen + data
                 self._seen = seen[-LONGEST_LIST:]
                 size += len(data)
@@ -169,7 +169,7 @@ class Wire:
         return not poll.poll(0)
 
     def abort(self) -> None:
-        """Whoever waits for an answer waits no longer."""
+        """A thread that waits for an answer fails at once."""
         with suppress(OSError):
             self._socket.shutdown(socket.SHUT_RDWR)
 

@@ -62,7 +62,7 @@ class Client(smtplib.SMTP):
         return self._implicit.wrap_socket(plain, server_hostname=host)
 
     def cut(self) -> None:
-        """From any thread: whoever reads or writes fails at once."""
+        """From any thread: reads and writes fail at once."""
         self._is_cut = True
         if self._cuttable is not None:
             with suppress(OSError):
@@ -235,7 +235,7 @@ class Connection:
         return refusal(stage, *reply, of_event)
 
     def _reset(self) -> None:
-        """The next message begins anew."""
+        """The next message starts from a clean state."""
         try:
             if self._client.rset()[0] != 250:
                 self.broken = True

@@ -111,7 +111,7 @@ class Letters:
             yield make_field("To", "undisclosed-recipients:;")
         yield text_field("Subject", email.subject)
         yield make_field("Date", format_datetime(claim.created_at))
-        # Of the relay's own domain: so it stays unique, whoever the event's sender is.
+        # Of the relay's own domain: so it stays unique, any sender the event names.
         yield make_field("Message-ID", f"<{claim.event_id}@{self._sender.domain}>")
         yield make_field("X-Outbox-Event-Id", claim.event_id)
         key = email.idempotency_key or claim.idempotency_key

@@ -3,9 +3,9 @@ Requests to SQS, several at a time, each within a deadline: of AWS' JSON protoco
 that are kept.
 
 Not botocore's client, of which only the signature and the credentials are used: measured, it takes
-nearly three times the CPU of ours, and it cannot be made to give up at a moment. Here whoever waits
-for an answer cuts the connection when it has waited long enough, also where a server sends byte by
-byte. Nothing is ever sent twice.
+nearly three times the CPU of ours, and it cannot be made to give up at a moment. Here the
+thread that waits for an answer cuts the connection at its deadline, even if the server sends byte
+by byte. Nothing is ever sent twice.
 """
 
 import http.client
@@ -71,7 +71,7 @@ class Wire:
         return response.status, response.headers, found
 
     def cut(self) -> None:
-        """From another thread: whoever is in `post` comes back with an error."""
+        """From another thread: `post` returns with an error at once."""
         self._cut = True
         sock = self._connection.sock
         if sock is not None:
@@ -181,7 +181,7 @@ class Connections:
         headers = self._signer.headers(self._url, call.target, call.body)
         wire = call.wire = self._take()
         # To find the keys takes as long as those who have them like. Asked again only now, when
-        # there is a wire: whoever stops waiting later than this finds it, and cuts it.
+        # there is a wire: a caller that gives up later than this finds it, and cuts it.
         if self._is_late(call):
             wire.close()
             raise _TooLate

@@ -3,7 +3,7 @@ The keys that requests are signed with: those of the settings, or what the envir
 botocore's own rules (a pod's identity, variables, files, the node's role).
 
 Found when the first request needs them, and again after the server refused them. Finding them may
-ask other services, and block for seconds: whoever calls this has a deadline of its own.
+ask other services, and block for seconds: the caller has a deadline of its own.
 """
 
 import threading
