@@ -36,9 +36,12 @@ class Reply(NamedTuple):
 
 
 class Misbehave(NamedTuple):
-    """Instead of an answer: does this with the connection, and closes it."""
+    """Instead of an answer: does this with the connection, and closes it unless it is kept."""
 
     do: Callable[["Handler"], None]
+    keeps: bool = False
+    """For a whole answer that does not announce `connection: close`: the client may send its next
+    request at once, and one that crosses with the end of the connection is in doubt."""
 
 
 Answer = Callable[[Got], Reply | Misbehave]
@@ -55,7 +58,7 @@ class Handler(BaseHTTPRequestHandler):
         got = Got(self.command, self.path, headers, body)
         reply = self.server.answer(got)
         if isinstance(reply, Misbehave):
-            self.close_connection = True
+            self.close_connection = not reply.keeps
             with contextlib.suppress(OSError):
                 reply.do(self)
             return

@@ -78,8 +78,8 @@ def test_what_is_no_answer_is_in_doubt(
 def test_hints_before_the_answer_are_not_the_answer(
     http_server: HttpServer, make_publisher: MakePublisher, status: int, apart: bool
 ) -> None:
-    """Otherwise the next event would get the answer of this one."""
-    publisher = make_publisher(timeout="1s")
+    """Otherwise the next event, on the same connection, would get the answer of this one."""
+    publisher = make_publisher(perEndpoint=1)
     hint = b"HTTP/1.1 %d Wait\r\nlink: </a>\r\n\r\n" % status
 
     def answer(handler: Handler) -> None:
@@ -88,10 +88,11 @@ def test_hints_before_the_answer_are_not_the_answer(
             handler.wfile.write(piece)
             handler.wfile.flush()
 
-    http_server.answer = lambda got: Misbehave(answer)
+    http_server.answer = lambda got: Misbehave(answer, keeps=True)
     for outcome in publisher.publish([make_claim(), make_claim()]):
         assert isinstance(outcome, Refused)
         assert outcome.error.code == "HTTP_422"
+    assert http_server.connections == 1
 
 
 def test_headers_that_our_deadline_cuts_are_no_answer(
@@ -115,10 +116,9 @@ def answers_with(server: HttpServer, first: bytes) -> None:
     answers = iter([first])
 
     def answer(handler: Handler) -> None:
-        handler.close_connection = False
         handler.wfile.write(next(answers, b"HTTP/1.1 422 No\r\ncontent-length: 0\r\n\r\n"))
 
-    server.answer = lambda got: Misbehave(answer)
+    server.answer = lambda got: Misbehave(answer, keeps=True)
 
 
 @pytest.mark.parametrize(

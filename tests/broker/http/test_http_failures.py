@@ -14,6 +14,7 @@ import pytest
 
 from broker.http.publishers import MakePublisher
 from conformance.publisher_contract import make_claim
+from dev.services import wait_until
 from dev.services.http import Got, Handler, HttpServer, Misbehave, Reply, dead_port
 from outbox_core.contract.publishers.http import HttpSettings
 from outbox_core.model.attempt import Acked, ErrorClass, Refused, Unsent
@@ -267,10 +268,26 @@ def test_nothing_is_sent_once_close_has_returned(
     assert http_server.got == []
 
 
+def close_without_notice(handler: Handler) -> None:
+    handler.wfile.write(b"HTTP/1.1 200 OK\r\ncontent-length: 0\r\n\r\n")
+
+
+@pytest.mark.parametrize(
+    "reply",
+    [Reply(headers={"connection": "close"}), Misbehave(close_without_notice)],
+    ids=["announced", "without notice"],
+)
 def test_an_idle_connection_that_the_server_closed_costs_no_event(
-    http_server: HttpServer, make_publisher: MakePublisher
+    http_server: HttpServer, make_publisher: MakePublisher, reply: Reply | Misbehave
 ) -> None:
-    http_server.answer = lambda got: Reply(headers={"connection": "close"})
+    http_server.answer = lambda got: reply
     publisher = make_publisher()
-    for _ in range(3):
+
+    def closed() -> bool:
+        """Until then a request would cross with its end, and be in doubt: rightly so."""
+        return all(line.dropped for lines in publisher._lines._idle.values() for line in lines)
+
+    for n in range(3):
         assert isinstance(publisher.publish([make_claim()])[0], Acked)
+        wait_until(closed, 5, "the connection's end")
+        assert http_server.connections == n + 1
