@@ -1,12 +1,13 @@
 """
 Usage: python -m dev.testing [SUITE ...]
 
-Runs all suites of tests/, or those that are named (`store`, `e2e`, `e2e/replays`), several at once.
+Runs all suites of tests/, or those that are named (`store`, `e2e`, `broker/nats`), several at once.
 Prints what a suite printed as soon as that has failed, and a table at the end; all output stays in
 build/tests. For a single test call pytest itself.
 
 Environment:
-  OUTBOX_TEST_LANES  how many suites at once; default: one for each processor
+  OUTBOX_TEST_LANES  how many suites at once; default: one for each processor; one more for a suite
+                     that mostly waits
   KEEP               leave the clusters running that suites have started
 and what dev.cluster reads.
 """

@@ -33,16 +33,20 @@ class Lane:
     """Of the suites that run in it."""
     has_cluster: bool
     """Of its own; otherwise suites that need one are left to the other lanes."""
+    only_waiting: bool = False
+    """Only for suites that mostly wait: any other would starve those of the other lanes, and tests
+    that measure time would fail."""
 
     def can_run(self, suite: Suite) -> bool:
-        if suite.is_part:
+        if self.only_waiting:
+            return suite.mostly_waits
+        if suite.is_scenario:
             return self.number == 1
         return self.has_cluster or not suite.uses_cluster
 
 
 def default_count() -> int:
-    """As many as there are processors: three on two cores starve each other, and tests that measure
-    time fail."""
+    """As many as there are processors; one more for suites that mostly wait comes on top."""
     return os.cpu_count() or 1
 
 
@@ -50,7 +54,7 @@ def make_lanes(count: int, environ: Mapping[str, str]) -> list[Lane]:
     """The first one has the cluster that pytest alone would use."""
     only_one = isinstance(chosen(environ), ExistingCluster)
     numbers = range(1, count + 1)
-    return [
+    lanes = [
         Lane(
             number,
             {**environ, **_instance(number, environ), KEEP: "1"},
@@ -58,6 +62,7 @@ def make_lanes(count: int, environ: Mapping[str, str]) -> list[Lane]:
         )
         for number in numbers
     ]
+    return [*lanes, Lane(count + 1, environ, has_cluster=False, only_waiting=True)]
 
 
 @contextmanager

@@ -1,5 +1,5 @@
 """
-Which suites there are: a folder of tests/ is one, and each folder of tests/e2e.
+Which suites there are: a folder of tests/ is one, and each folder of tests/broker and tests/e2e.
 
 Called by `__main__`. The file system decides, so no test can be left out; what is written here
 decides only about their order and about who may run beside whom.
@@ -11,7 +11,13 @@ from pathlib import Path
 
 MINUTES = {
     "e2e/faults": 10.0,
-    "broker": 10.0,
+    "broker/kafka": 3.5,
+    "broker/nats": 3.0,
+    "broker/http": 2.5,
+    "broker/rabbitmq": 2.5,
+    "broker/sqs": 2.0,
+    "broker/redis": 1.5,
+    "broker/smtp": 1.0,
     "e2e/relays": 9.0,
     "e2e/replays": 8.0,
     "e2e/platform": 6.0,
@@ -30,10 +36,14 @@ MINUTES = {
 UNKNOWN_MINUTES = 60.0
 """Of a suite that nobody has measured: it begins first."""
 
-IN_PARTS = "e2e"
-"""The folder whose folders are suites: as one it would take longer than all others together."""
+DIVIDED = ("broker", "e2e")
+"""Folders whose folders are suites: as one they would take longer than all others together."""
 
 ON_A_CLUSTER = ("chart", "crds", "e2e")
+
+MOSTLY_WAIT = ("broker",)
+"""For timeouts, leases and servers that are killed or frozen: they use less than a third of a core,
+so one of them runs beside the others."""
 
 ALONE = ("e2e/replays",)
 """It measures latency, and how long a driver has to report before it is killed: nothing runs beside
@@ -47,19 +57,29 @@ class Suite:
 
     @property
     def uses_cluster(self) -> bool:
-        return self.name.partition("/")[0] in ON_A_CLUSTER
+        return self._folder in ON_A_CLUSTER
 
     @property
     def runs_alone(self) -> bool:
         return self.name in ALONE
 
     @property
-    def is_part(self) -> bool:
-        return self.name.startswith(f"{IN_PARTS}/")
+    def is_scenario(self) -> bool:
+        """On a cluster with pods."""
+        return self._folder == "e2e"
+
+    @property
+    def mostly_waits(self) -> bool:
+        return self._folder in MOSTLY_WAIT
 
     @property
     def minutes(self) -> float:
         return MINUTES.get(self.name, UNKNOWN_MINUTES)
+
+    @property
+    def _folder(self) -> str:
+        """Of tests/."""
+        return self.name.partition("/")[0]
 
 
 def find(tests: Path) -> list[Suite]:
@@ -70,7 +90,7 @@ def find(tests: Path) -> list[Suite]:
 
 
 def choose(found: Sequence[Suite], names: Iterable[str]) -> list[Suite]:
-    """Those of these names, `e2e` for all of its parts; all of them where no name is given."""
+    """Those of these names, `e2e` for all of its folders; all of them where no name is given."""
     wanted = set(names)
     if unknown := [n for n in sorted(wanted) if not any(_answers_to(s, {n}) for s in found)]:
         known = ", ".join(sorted(suite.name for suite in found))
@@ -84,5 +104,5 @@ def _answers_to(suite: Suite, names: set[str]) -> bool:
 
 def _folder_of(file: Path, tests: Path) -> Path:
     first, *others = file.relative_to(tests).parts
-    in_a_part = first == IN_PARTS and len(others) > 1
-    return tests / first / others[0] if in_a_part else tests / first
+    is_divided = first in DIVIDED and len(others) > 1
+    return tests / first / others[0] if is_divided else tests / first

@@ -55,8 +55,9 @@ def test_suites_are_chosen_by_their_names() -> None:
     ],
 )
 def test_each_lane_has_a_cluster_of_its_own(environ: dict[str, str]) -> None:
-    lanes = make_lanes(4, environ)
+    *lanes, waiting = make_lanes(4, environ)
     assert all(lane.has_cluster for lane in lanes)
+    assert not waiting.has_cluster
     assert from_environment(lanes[0].environ) == from_environment(environ)
     instances = [from_environment(lane.environ) for lane in lanes]
     instances.append(from_environment({"OUTBOX_CLUSTER_INSTANCE": "harness"}))  # of a suite
@@ -67,7 +68,19 @@ def test_each_lane_has_a_cluster_of_its_own(environ: dict[str, str]) -> None:
 
 def test_of_a_cluster_that_was_there_before_there_is_one() -> None:
     lanes = make_lanes(3, {"OUTBOX_CLUSTER": "existing", "KUBECONFIG": "/nowhere"})
-    assert [lane.has_cluster for lane in lanes] == [True, False, False]
+    assert [lane.has_cluster for lane in lanes] == [True, False, False, False]
+
+
+def test_the_last_lane_is_for_suites_that_mostly_wait() -> None:
+    *lanes, waiting = make_lanes(2, {"OUTBOX_CLUSTER": "node"})
+    suites = {name: Suite(name, TESTS / name) for name in ("broker/nats", "store", "e2e/relays")}
+    can_run = {name: [lane.can_run(s) for lane in lanes] for name, s in suites.items()}
+    assert can_run == {
+        "broker/nats": [True, True],
+        "store": [True, True],
+        "e2e/relays": [True, False],
+    }
+    assert [name for name, s in suites.items() if waiting.can_run(s)] == ["broker/nats"]
 
 
 def test_the_table_has_all_suites_and_their_sum() -> None:
