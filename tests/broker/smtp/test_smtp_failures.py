@@ -4,15 +4,16 @@ import socket
 import threading
 import time
 from base64 import b64encode
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from datetime import timedelta
+from itertools import count
 from typing import Any
 
 import pytest
 
 from broker.smtp.mail import SENDER, Mailbox, MakeMailbox, MakePublisher, letter
 from broker.smtp.scripted import ScriptedServer, gone, scripted
-from dev.services import Exim
+from dev.services import Exim, wait_until
 from dev.services.process import free_port
 from outbox_core.contract.publishers.smtp import SmtpSettings
 from outbox_core.errors import PublisherError
@@ -373,14 +374,57 @@ def test_there_are_never_more_connections_than_allowed(server: ScriptedServer, m
     assert server.connections <= 3
 
 
+def greeter(refuse: Callable[[], str]) -> Callable[[], str]:
+    """Lets one connection in. By a number that each takes once: how many connections there are
+    changes while a session is about to look."""
+    numbers = count()
+    return lambda: "220 test" if next(numbers) == 0 else refuse()
+
+
+@pytest.mark.parametrize("late", [False, True], ids=["refused at once", "refused late"])
 def test_a_server_that_allows_fewer_connections_gets_everything_over_those(
+    server: ScriptedServer, make: Make, late: bool
+) -> None:
+    publisher = make(timeout=20, connections=4)
+
+    def refuse() -> str:
+        if late:  # when the one that was let in has nothing left to do
+            wait_until(lambda: publisher._idle, 10, "the end of what the other could take")
+        return "421 too many connections"
+
+    server.script["CONNECT"] = greeter(refuse)
+    outcomes = publisher.publish([letter(ONE) for _ in range(40)])
+    assert all(isinstance(o, Acked) for o in outcomes)
+    assert len(server.taken) == 40
+
+
+def test_calls_share_the_connections_that_a_server_allows(
     server: ScriptedServer, make: Make
 ) -> None:
-    server.script["CONNECT"] = lambda: (
-        "220 test" if server.connections == 1 else "421 too many connections"
-    )
-    outcomes = make(connections=4).publish([letter(ONE) for _ in range(40)])
-    assert all(isinstance(o, Acked) for o in outcomes)
+    """Otherwise a worker would take the limit for an outage, while another is served."""
+    server.script["CONNECT"] = greeter(lambda: "421 too many connections")
+    publisher = make(timeout=20, connections=4)
+    found: list[Outcome] = []
+    calls = [
+        threading.Thread(target=lambda: found.extend(publisher.publish([letter(ONE)] * 20)))
+        for _ in range(3)
+    ]
+    for call in calls:
+        call.start()
+    for call in calls:
+        call.join()
+    assert [type(o) for o in found] == [Acked] * 60
+
+
+def test_a_server_that_allows_no_connection_is_an_outage_at_once(
+    server: ScriptedServer, make: Make
+) -> None:
+    server.script["CONNECT"] = lambda: "421 too many connections"
+    begin = time.monotonic()
+    outcomes = make(timeout=60, connections=4).publish([letter(ONE) for _ in range(40)])
+    assert time.monotonic() - begin < 10  # and not when it is too late to send anything
+    assert {failure(o) for o in outcomes} == {(ErrorClass.OUTAGE, "NO_CONNECTION")}
+    assert server.connections <= 4
 
 
 def test_a_server_without_starttls_gets_nothing_where_it_is_required(

@@ -48,7 +48,7 @@ class Call:
         self.until = now + seconds
         # What is in flight at the deadline is in doubt, and perhaps sent twice. So nothing starts
         # so late that a slow server could not answer in time.
-        self._start_by = now + seconds / 2
+        self.start_by = now + seconds / 2
         self.over = False
         self._batch = batch
         self._lock = threading.Lock()
@@ -61,7 +61,7 @@ class Call:
     def take(self) -> tuple[int, Claim] | None:
         """The next event; None if there is none, or no time."""
         with self._lock:
-            if self.over or not self._pending or time.monotonic() >= self._start_by:
+            if self.over or not self._pending or time.monotonic() >= self.start_by:
                 return None
             index = self._pending.pop()
             self._at_work[index] = None
@@ -133,6 +133,8 @@ class SmtpPublisher:
         self._threads = ThreadPoolExecutor(settings.connections, thread_name_prefix="smtp")
         self._changed = threading.Condition()
         self._idle: list[Connection] = []
+        self._busy = 0
+        """Connections that a thread uses or is about to open: each may be idle soon."""
         self._calls: set[Call] = set()
         self._closed = False
 
@@ -157,6 +159,7 @@ class SmtpPublisher:
     def close(self, timeout: timedelta) -> None:
         with self._changed:
             self._closed = True
+            self._changed.notify_all()  # who waits for a connection to be idle: none will be
             if not self._changed.wait_for(lambda: not self._calls, timeout.total_seconds()):
                 for call in self._calls:
                     call.stop()
@@ -234,6 +237,7 @@ class SmtpPublisher:
             return connection
         call.released(connection)
         connection.close()
+        self._not_busy()
         return None
 
     def _in_doubt(self, text: str) -> Refused:
@@ -254,27 +258,65 @@ class SmtpPublisher:
             return Refused(Error.of(ErrorClass.TRANSIENT, "NO_MESSAGE", text))
 
     def _connect(self, call: Call) -> Connection:
-        while (connection := self._take_idle()) is not None:
-            call.opened(connection)
-            fresh = time.monotonic() - connection.idle_since < IDLE_UNASKED_SECONDS
-            if fresh or connection.is_alive(call.until):
-                return connection
-            call.released(connection)
-            connection.close()
-        return Connection(self._settings, call.until, call.opened)
+        try:
+            return self._idle_or_new(call)
+        except OutboxError:
+            # A server may allow fewer connections than we would open: one of ours will do then.
+            if (connection := self._next_idle(call)) is None:
+                raise
+            return connection
+
+    def _idle_or_new(self, call: Call) -> Connection:
+        with self._changed:
+            self._busy += 1
+        try:
+            while (connection := self._take_idle()) is not None:
+                call.opened(connection)
+                fresh = time.monotonic() - connection.idle_since < IDLE_UNASKED_SECONDS
+                if fresh or connection.is_alive(call.until):
+                    return connection
+                call.released(connection)
+                connection.close()
+            return Connection(self._settings, call.until, call.opened)
+        except BaseException:
+            self._not_busy()
+            raise
 
     def _take_idle(self) -> Connection | None:
         with self._changed:
             return self._idle.pop() if self._idle else None
 
+    def _next_idle(self, call: Call) -> Connection | None:
+        """As soon as a thread has no more use for its own; None if there is none to wait for, or no
+        time."""
+        with self._changed:
+            self._changed.wait_for(
+                lambda: self._idle or not self._busy or self._closed,
+                max(0.0, call.start_by - time.monotonic()),
+            )
+            if not self._idle:
+                return None
+            connection = self._idle.pop()
+            self._busy += 1
+        call.opened(connection)
+        return connection
+
+    def _not_busy(self) -> None:
+        with self._changed:
+            self._busy -= 1
+            self._changed.notify_all()
+
     def _give_back(self, call: Call, connection: Connection) -> None:
         call.released(connection)
         connection.idle_since = time.monotonic()
         with self._changed:
-            if not self._closed and not connection.broken and not call.over:
+            self._busy -= 1
+            kept = not self._closed and not connection.broken and not call.over
+            if kept:
                 self._idle.append(connection)
-                return
-        connection.close(politely=not call.over)
+            self._changed.notify_all()
+        if not kept:
+            connection.close(politely=not call.over)
 
 
 def _no_connection(error: OutboxError) -> Refused:
