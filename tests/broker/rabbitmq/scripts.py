@@ -5,6 +5,7 @@ import struct
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import timedelta
+from itertools import count
 from typing import Any
 
 from fixtures.peers import listening
@@ -75,12 +76,10 @@ def publisher_to(
     script: Callable[[Peer], None], *, timeout: float = 2, **settings: Any
 ) -> Iterator[RabbitMQPublisher]:
     """A publisher whose every connection meets this script."""
-    connections = 0
+    numbers = count()  # each is taken once, whatever threads do meanwhile
 
     def serve(client: socket.socket) -> None:
-        nonlocal connections
-        connections += 1
-        script(Peer(client, connections - 1))
+        script(Peer(client, next(numbers)))
 
     with listening(serve) as host:
         filled = {"hosts": host, "delivery_timeout": timedelta(seconds=timeout), **settings}
