@@ -6,7 +6,7 @@ from broker.nats.streams import Admin
 from dev.services import Nats, wait_until
 from fixtures.outbox import Outbox
 from fixtures.relays import StartRelay
-from fixtures.volume import events, patience, tally
+from fixtures.volume import events, kill_at_work, patience, tally
 
 pytestmark = [pytest.mark.pg, pytest.mark.nats]
 
@@ -54,7 +54,7 @@ def test_three_relays_of_which_one_is_killed_lose_nothing_and_keep_order_and_sen
         return outbox.states().get("PUBLISHED", 0)
 
     wait_until(lambda: published() > count // 10, PATIENCE, "some published")
-    pods[0].kill()
+    kill_at_work(outbox, pods)
     wait_until(lambda: published() == count, PATIENCE, "all published")
     stored = admin.received(stream, count)
     # Each once, also what the killed one had sent.
