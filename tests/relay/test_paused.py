@@ -1,5 +1,6 @@
 """A paused relay: nothing goes out, everything is kept and seen, and it goes on where it was."""
 
+from collections.abc import Iterator
 from datetime import timedelta
 from typing import Any
 
@@ -7,9 +8,20 @@ import pytest
 
 from dev.services import Postgres, wait_until
 from fixtures.cli import Cli
+from fixtures.losing import LosingProxy, Loss, Plan, Point
+from fixtures.made_settings import relay_settings
 from fixtures.outbox import Outbox
 from fixtures.relays import StartRelay
 from fixtures.topics import Consume
+from outbox_core.contract.report import Report
+from outbox_core.errors import StoreUnavailable
+from outbox_core.observe.health import Health
+from outbox_core.observe.metrics import RelayMetrics
+from outbox_relay.worker.breaker import Breaker
+from outbox_relay.worker.context import Context
+from outbox_relay.worker.paused import PausedPublisher
+from outbox_relay.worker.polling import Crew
+from outbox_relay.worker.reporting import FRESH_SECONDS, Reporter
 
 pytestmark = [pytest.mark.pg, pytest.mark.kafka]
 
@@ -115,6 +127,75 @@ def test_ready_means_that_the_store_answers(
         postgres.start()
     wait_until(lambda: pod.get("/readyz")[0] == 200, 30, "it recovers")
     assert pod.stop() == 0
+
+
+class Asked:
+    """A paused relay's report, asked for by hand, at the time that the test says."""
+
+    def __init__(self, dsn: str, relay: int, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setenv("OUTBOX_DSN", dsn)
+        self.now = 100.0
+        settings = relay_settings(paused=True)
+        self.context = Context(
+            settings=settings,
+            relay=relay,
+            publisher=PausedPublisher(),
+            policy=settings.retry.policy(),
+            crew=Crew(settings.workers, -1),
+            breaker=Breaker(lambda: self.now),
+            health=Health(),
+            metrics=RelayMetrics(),
+            clock=lambda: self.now,
+        )
+        self.context.health.clear("start")
+        self._reporter = Reporter(self.context)
+
+    def report(self, later: float = 0.0) -> Report:
+        self.now += later
+        return self._reporter.report()
+
+    def close(self) -> None:
+        self._reporter.close()
+
+
+@pytest.fixture
+def losing(outbox: Outbox) -> Iterator[LosingProxy]:
+    """Loses the store after a report has read the backlog, and before it has read the rest."""
+    begins = Point(lambda trip: "enable_seqscan" in trip.text, Loss.CUT_BEFORE, nth=2)
+    with LosingProxy(outbox.dsn, Plan([begins])) as proxy:
+        yield proxy
+
+
+def test_a_report_that_loses_the_store_halfway_has_no_backlog(
+    outbox: Outbox, losing: LosingProxy, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked = Asked(losing.dsn, outbox.register(), monkeypatch)
+    outbox.emit()
+    report = asked.report()
+    assert losing.plan.struck.is_set()
+    assert (report.ready, report.reasons) == (False, {"status": "StoreUnreachable"})
+    assert report.backlog is None
+    report = asked.report(later=FRESH_SECONDS)
+    assert (report.ready, report.reasons) == (True, {})
+    assert report.backlog is not None
+    assert report.backlog.pending == 1
+    asked.close()
+
+
+def test_a_report_shows_a_trouble_as_soon_as_readiness_does(
+    outbox: Outbox, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked = Asked(outbox.dsn, outbox.register(), monkeypatch)
+    before = asked.report()
+    assert before.ready
+    asked.context.health.trouble("store", StoreUnavailable("gone"))
+    report = asked.report()
+    assert (report.ready, report.troubles) == (False, {"store": "gone"})
+    assert report.reasons == {"store": "StoreUnreachable"}
+    assert report.observed_at == before.observed_at  # the store was not asked again
+    asked.context.health.clear("store")
+    assert asked.report() == before
+    asked.close()
 
 
 def test_a_relay_that_is_created_paused_is_kept_its_events(

@@ -71,5 +71,10 @@ class Health:
     @property
     def reasons(self) -> Mapping[str, ProcessReason]:
         """The reasons of the troubles, where known."""
+        return self.snapshot()[1]
+
+    def snapshot(self) -> tuple[dict[str, str], dict[str, ProcessReason]]:
+        """The troubles and their reasons at one moment: read one after the other, a trouble that
+        ends in between would seem to have no reason."""
         with self._lock:
-            return dict(self._reasons)
+            return dict(self._troubles), dict(self._reasons)

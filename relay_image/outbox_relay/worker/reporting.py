@@ -23,7 +23,8 @@ from outbox_core.store.inspect import backlog as counting
 from outbox_relay.worker.context import Context
 
 FRESH_SECONDS = 2.0
-"""A report is reused for this long: frequent probes must cost the store nothing."""
+"""What a report has from the store is reused for this long: frequent probes must cost the store
+nothing."""
 RATE_WINDOW_SECONDS = 60.0
 MOST_PARKED_SHOWN = 20
 COUNT_PUBLISHED_EVERY_SECONDS = 60.0
@@ -42,6 +43,14 @@ class Point(NamedTuple):
     publish: float
 
 
+class Figures(NamedTuple):
+    """What a report has from the store."""
+
+    backlog: Backlog | None
+    top_errors: list[TopError]
+    at: datetime
+
+
 class Reporter:
     def __init__(self, context: Context) -> None:
         self._context = context
@@ -58,39 +67,52 @@ class Reporter:
             now = self._context.clock()
             if self._last is None or now - self._last_at >= FRESH_SECONDS:
                 self._last, self._last_at = self._make(now), now
-            return self._last
+            troubles, reasons = self._context.health.snapshot()
+            # Health is never reused: /status must not contradict /readyz.
+            update = {"ready": not troubles, "troubles": troubles, "reasons": reasons}
+            return self._last.model_copy(update=update)
 
-    def _make(self, now: float) -> Report:
+    def _figures(self, now: float) -> Figures:
+        """All or nothing: a report that shows a backlog, but lost the store while reading the rest,
+        would look like one without errors."""
         context = self._context
-        backlog: Backlog | None = None
-        errors: list[TopError] = []
-        at = datetime.now(UTC)
         try:
-            if self._conn is None:
-                self._conn = context.open_connection("status")
-            found = counting.backlog(self._conn, context.relay, context.floor)
-            at = found.at
-            backlog = Backlog(
+            figures = self._read(now)
+        except StoreError as error:
+            context.health.trouble("status", error)
+            self.close()
+            return Figures(None, [], datetime.now(UTC))
+        context.health.clear("status")
+        return figures
+
+    def _read(self, now: float) -> Figures:
+        context = self._context
+        if self._conn is None:
+            self._conn = context.open_connection("status")
+        found = counting.backlog(self._conn, context.relay, context.floor)
+        if now - self._published_at >= COUNT_PUBLISHED_EVERY_SECONDS:
+            unpublished = found.pending + found.claimed + found.dead
+            self._published, _ = counting.published(self._conn, context.relay, unpublished)
+            self._published_at = now
+        return Figures(
+            Backlog(
                 pending=found.pending,
                 claimed=found.claimed,
                 dead=found.dead,
                 oldest_pending_seconds=found.oldest_pending_seconds,
                 approximate=found.approximate,
-            )
-            if now - self._published_at >= COUNT_PUBLISHED_EVERY_SECONDS:
-                unpublished = found.pending + found.claimed + found.dead
-                self._published, _ = counting.published(self._conn, context.relay, unpublished)
-                self._published_at = now
-            errors = [
+            ),
+            [
                 TopError(error_class=e.error_class, code=e.code, text=e.text, count=e.count)
                 for e in found.top_errors
-            ]
-        except StoreError as error:
-            context.health.trouble("status", error)
-            self.close()
-        else:
-            context.health.clear("status")
-        troubles = dict(context.health.troubles)
+            ],
+            found.at,
+        )
+
+    def _make(self, now: float) -> Report:
+        context = self._context
+        figures = self._figures(now)
+        troubles, reasons = context.health.snapshot()
         first, last, span = self._span(now)
         parked = context.publisher.parked()
         return Report(
@@ -100,7 +122,7 @@ class Reporter:
             ordering=context.settings.ordering,
             ready=not troubles,
             troubles=troubles,
-            reasons={k: v for k, v in context.health.reasons.items() if k in troubles},
+            reasons={**reasons},
             paused=context.settings.paused,
             breaker=context.breaker.state.value,
             parked_destinations=len(parked),
@@ -109,7 +131,7 @@ class Reporter:
                 for p in parked[:MOST_PARKED_SHOWN]
             ],
             lanes=len(context.crew.lanes) if context.ordered else 0,
-            backlog=backlog,
+            backlog=figures.backlog,
             published=self._published,
             rates=Rates(
                 published=round((last.published - first.published) / span, 2),
@@ -118,8 +140,8 @@ class Reporter:
                 seconds=round(span, 1),
             ),
             busy=self._busy(first, last, span),
-            top_errors=errors,
-            observed_at=at,
+            top_errors=figures.top_errors,
+            observed_at=figures.at,
         )
 
     def _span(self, now: float) -> tuple[Point, Point, float]:
