@@ -9,11 +9,13 @@ import pytest
 from psycopg import errors as pg
 
 from dev.services import wait_until
+from fixtures.losing import LosingProxy
 from fixtures.made_settings import relay_settings
 from fixtures.outbox import Holder, Outbox
 from fixtures.relays import Broker, RunRelay
 from outbox_core.model.attempt import Acked, Error, ErrorClass, Outcome, Refused
 from outbox_core.model.lifecycle import TRANSITIONS, State
+from outbox_core.store.connection import relay_application
 from outbox_relay.worker.reaper import Reaper, ReapReport
 
 pytestmark = pytest.mark.pg
@@ -353,23 +355,27 @@ def test_tc_11_a_live_lease_is_not_reaped(outbox: Outbox) -> None:
 
 
 def test_tc_21_a_thousand_events_cost_few_statements(outbox: Outbox, run_relay: RunRelay) -> None:
+    """
+    What the relay itself sends, seen on the wire: the database's own counters include whatever else
+    uses it. What a relay repeats after some time (empty claims, chores, renewals) is due later than
+    the test may take, so a slow machine sees no more of it.
+    """
     outbox.register()
     outbox.sql(
         "INSERT INTO outbox.event (event_type, payload)"
         " SELECT 'a.b', '' FROM generate_series(1, 5000)"
     )
     broker = Broker()
-    before = outbox.value(
-        "SELECT xact_commit FROM pg_stat_database WHERE datname = current_database()"
-    )
-    local = run_relay(outbox.dsn, broker, batchSize=1000)
-    wait_until(lambda: len(broker.accepted) == 5000, 30, "all published")
-    local.stop()
-    outbox.sql("SELECT pg_stat_force_next_flush()")
-    after = outbox.value(
-        "SELECT xact_commit FROM pg_stat_database WHERE datname = current_database()"
-    )
-    assert after - before < 60
+    seldom: dict[str, Any] = {"lease": "10m", "polling": {"shortest": "10m", "longest": "10m"}}
+    with LosingProxy(outbox.dsn) as proxy:  # without a plan it loses nothing
+        local = run_relay(proxy.dsn, broker, batchSize=1000, **seldom)
+        wait_until(lambda: outbox.states() == {"PUBLISHED": 5000}, 30, "all published")
+        assert local.stop() == 0
+    ours = [t for t in proxy.trips if t.application.startswith(relay_application("relay"))]
+    sent = [statement for trip in ours for statement in trip.statements]
+    batches = sum("outbox.finish_published(" in statement for statement in sent)
+    assert batches == len(broker.calls) <= 6  # the two workers may share the last thousand
+    assert len(sent) < 60, "\n".join(map(str, ours))
 
 
 def test_oo_11_the_oldest_go_first(outbox: Outbox) -> None:
