@@ -23,7 +23,10 @@ TEXT_SQL = (
 PAYLOAD_SQL = f"convert_to({TEXT_SQL}, 'UTF8')"
 KEY_SQL = "'key-' || n %% %(keys)s"
 TENANT_SQL = "(n %% nullif(%(tenants)s::bigint, 0) + 1)::text"
-NUMBERS_SQL = "generate_series(%(first)s::bigint, %(first)s::bigint + %(events)s - 1) AS n"
+NUMBERS_SQL = (
+    "generate_series(%(first)s::bigint,"
+    " %(first)s::bigint + (%(events)s - 1) * %(step)s::bigint, %(step)s::bigint) AS n"
+)
 """For `INSERT ... SELECT`, with the parameters of `Shape.parameters`."""
 
 CONNECTIONS = 5
@@ -41,9 +44,11 @@ class Shape:
     tenants: int = 0
     """If not 0, events belong to the tenants 1 to this number, in turn."""
 
-    def parameters(self, events: int, keys: int, first: int = 0) -> dict[str, object]:
+    def parameters(
+        self, events: int, keys: int, first: int = 0, step: int = 1
+    ) -> dict[str, object]:
         return {
-            **{"first": first, "events": events, "keys": keys},
+            **{"first": first, "events": events, "keys": keys, "step": step},
             **{"before": self.before, "after": self.after, "tenants": self.tenants},
         }
 
@@ -75,13 +80,15 @@ def produce(
     keys: int,
     rate: float,
     begin_ns: int,
+    per_transaction: int = 1,
 ) -> "array[int]":
     """
-    One transaction per event, at a steady rate; returns when each commit returned, on the system's
-    clock.
+    Transactions of so many events, at a steady rate; returns when each commit returned, on the
+    system's clock.
 
     The schedule does not wait for late commits: a stall delays events, but does not cancel them.
-    `insert` has the parameters key and payload.
+    `insert` has the parameters key and payload; for several events in one transaction those of
+    `Shape.parameters`.
     """
     committed = array("q", bytes(8 * events))
     failures: list[BaseException] = []
@@ -89,14 +96,21 @@ def produce(
     def work(mine: int) -> None:
         try:
             with psycopg.connect(dsn, autocommit=True, application_name="bench-producer") as conn:
-                for i in range(mine, events, CONNECTIONS):
+                for i in range(mine, events, CONNECTIONS * per_transaction):
                     n = first + i
-                    parameters = {"key": f"key-{key_of(n, keys)}", "payload": shape.payload_of(n)}
-                    wait = begin_ns + i * 1e9 / rate - time.monotonic_ns()
+                    together = range(i, min(i + CONNECTIONS * per_transaction, events), CONNECTIONS)
+                    parameters: dict[str, object] = (
+                        {"key": f"key-{key_of(n, keys)}", "payload": shape.payload_of(n)}
+                        if per_transaction == 1
+                        else shape.parameters(len(together), keys, n, CONNECTIONS)
+                    )
+                    wait = begin_ns + together[-1] * 1e9 / rate - time.monotonic_ns()
                     if wait > 0:
                         time.sleep(wait / 1e9)
                     conn.execute(insert, parameters, prepare=True)
-                    committed[i] = time.monotonic_ns()
+                    now = time.monotonic_ns()
+                    for j in together:
+                        committed[j] = now
         except BaseException as error:
             failures.append(error)
 

@@ -48,6 +48,7 @@ class Drain:
             "server": round(self.cost.server, 1),
             "CPU": round(self.cost.cpu, 1),
             "CPU warm": round(self.warm_cost.cpu, 1),
+            "PG warm": round(self.warm_cost.postgres, 1),
             "WAL": round(self.cost.wal),
             "load WAL": round(self.load_wal),
             "MB": round(self.memory),

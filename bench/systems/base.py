@@ -39,6 +39,8 @@ class System(ABC):
     """INSERT ... SELECT with the parameters of a `Shape` (see `bench.workload`)."""
     insert_sql: str
     """One event, with the parameters key and payload."""
+    wake_sql: ClassVar[str | None] = None
+    """What its own producer sends with a transaction of several events, as a SELECT."""
     table: ClassVar[str]
     """The tables of the backlog: analysed after a load, because a fresh table has no statistics."""
 
@@ -75,6 +77,12 @@ class System(ABC):
             if analyse:
                 conn.execute(f"ANALYZE {self.table}")
         return committed_at
+
+    def batch_sql(self) -> str:
+        """A few events in one transaction, with the parameters of `load_sql`."""
+        if not self.wake_sql:
+            return self.load_sql
+        return f"WITH emitted AS ({self.load_sql} RETURNING 1) {self.wake_sql}"
 
     def start(self) -> None:
         for program in self.programs:
