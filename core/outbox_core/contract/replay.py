@@ -2,9 +2,10 @@
 Bulk replays: the request, the driver's settings, and its report.
 
 `ReplayRequest` is what people write in an OutboxReplay; the operator adds what they cannot know and
-passes `ReplaySettings` to the driver as a JSON file. The driver reports its progress on /status,
-and its end in its termination message: both are a `ReplayReport`. Fields are added, never changed,
-because an operator may read reports of drivers of another version.
+passes `ReplaySettings` to the driver as a JSON file. The driver reports on /status and in its
+termination message, which it keeps up to date for the case that it is killed: both are a
+`ReplayReport`. Fields are added, never changed, because an operator may read reports of drivers of
+another version.
 """
 
 from collections.abc import Mapping
@@ -164,6 +165,25 @@ class ReplayReport(ReportPart):
     """What is going on, or what is wrong and what to do. One line."""
     preview: Preview | None = None
     observed_at: datetime
+    counted_at: datetime | None = None
+    """When matched, replayed and skipped were read in the database. None: not yet, or the driver
+    does not report it."""
+    final: bool = False
+    """They were read when no task was left that could change them. Otherwise more may have been
+    done since."""
+
+    @property
+    def figures_as_of(self) -> datetime | None:
+        """None: the figures are final."""
+        if self.final or self.stage == "Succeeded":
+            return None
+        return self.counted_at or self.observed_at
+
+    @property
+    def ended(self) -> bool:
+        """The driver reported its end. Otherwise, as a termination message, this is what a driver
+        had written when it was killed."""
+        return self.stage in ("Succeeded", "Failed", "Stopped")
 
     def termination_message(self) -> str:
         """One line that Kubernetes does not cut off. What does not fit is left out, samples

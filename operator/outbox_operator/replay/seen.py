@@ -25,7 +25,7 @@ class Ended:
     cause: str
     """The reason that Kubernetes gives: Completed, Error, OOMKilled, Evicted."""
     report: ReplayReport | None = None
-    """Its termination message."""
+    """Its termination message. It reports an end only if the driver was not killed before."""
 
 
 @dataclass(frozen=True)

@@ -2,7 +2,9 @@
 The status of a replay: phase, six conditions and the figures.
 
 Judged from the step that was decided, and from the last status: figures stay until a driver reports
-new ones, and a finished status is never changed again.
+new ones, and a finished status is never changed again. While nothing runs, figures that may not be
+the last are shown with their time: the operator cannot count itself, and a driver that was killed
+does not report its last ones.
 """
 
 from collections.abc import Sequence
@@ -166,10 +168,12 @@ def _fields(replay: OutboxReplay, step: Step, now: datetime) -> tuple[Fields, Fi
             text = "stopped; what is done stays done. To continue, set spec.suspend to false"
             shown = _figures(before, report, now) | idle
             shown |= {"phase": "Suspended", "next_attempt_time": None}
-            return shown, Finding(Reason.SUSPENDED, text)
+            return shown, _suspended(Finding(Reason.SUSPENDED, text), before, report, now)
         case Finish(phase, finding, over, failures):
             shown = _figures(before, over.report, now) | idle
-            if phase == "Succeeded" and not replay.spec.dry_run:
+            if phase == "Failed":
+                finding = _dated(finding, before, over.report, now)
+            elif not replay.spec.dry_run:
                 shown |= {"percent": 100, "progress": "100%"}
                 if over.report is None:  # the last known counts are from midway, and so wrong
                     shown |= {"replayed": None, "skipped": None, "skipped_because": {}}
@@ -179,7 +183,7 @@ def _fields(replay: OutboxReplay, step: Step, now: datetime) -> tuple[Fields, Fi
             text = "deleted before it was done; what was replayed stays replayed"
             shown = _figures(before, report, now) | idle
             shown |= {"phase": "Cancelled", "completion_time": now, "next_attempt_time": None}
-            return shown, Finding(Reason.CANCELLED, text)
+            return shown, _dated(Finding(Reason.CANCELLED, text), before, report, now)
         case _:
             raise AssertionError(step)
 
@@ -204,6 +208,35 @@ def _figures(before: ReplayStatus, report: ReplayReport | None, now: datetime) -
         made |= {"preview": report.preview, "percent": None, "progress": None}
         made |= {"replayed": None, "skipped": None}
     return made
+
+
+def _suspended(
+    why: Finding, before: ReplayStatus, report: ReplayReport | None, now: datetime
+) -> Finding:
+    """Nobody reports once the driver's pod is gone: what was known of the figures then stays."""
+    kept = next((c for c in before.conditions if c.type == ReplayCondition.SUSPENDED), None)
+    if report is None and kept is not None and kept.status == "True":
+        return replace(why, message=kept.message)
+    return _dated(why, before, report, now)
+
+
+def _dated(
+    why: Finding, before: ReplayStatus, report: ReplayReport | None, now: datetime
+) -> Finding:
+    """With the time of the figures, unless they are final, or there are none."""
+    if report is not None and report.matched is not None:
+        if report.figures_as_of is None:
+            return why
+        of_when = f"as of {report.figures_as_of:%Y-%m-%d %H:%M:%S} UTC"
+    elif before.matched is not None:
+        of_when = f"from before {now:%Y-%m-%d %H:%M:%S} UTC"
+    else:
+        return why
+    text = (
+        f"{why.message}. The figures are {of_when}, and more may be done: "
+        "`outbox-relay replays` shows it"
+    )
+    return replace(why, message=text)
 
 
 def _stable_eta(before: datetime | None, now: datetime, seconds: float | None) -> datetime | None:

@@ -43,7 +43,7 @@ def test_an_image_without_the_program_is_reported_and_not_tried_again(
     ("exit_code", "cause", "words"),
     [
         (1, "Error", "`kubectl logs -n shop again-1-x`"),
-        (137, "OOMKilled", "ended with 137 (OOMKilled, SIGKILL) without a report; raise"),
+        (137, "OOMKilled", "(OOMKilled, SIGKILL) without a report of its end; raise"),
         (139, "Error", "ended with 139 (Error, SIGSEGV)"),
         (None, "Evicted", "ended (Evicted)"),
         (None, "", "ended (its node is gone)"),
@@ -55,6 +55,22 @@ def test_a_driver_that_died_silently_is_tried_again(
     found = over(around(ended(exit_code, None, cause), job=child()))
     assert (found.verdict, found.finding.reason) == ("Again", "DriverLost")
     assert words in found.finding.message
+
+
+@pytest.mark.parametrize("exit_code", [137, 1, 2, 0])
+def test_a_driver_that_was_killed_midway_is_tried_again_and_its_figures_are_kept(
+    exit_code: int,
+) -> None:
+    words = report("Running", matched=200, replayed=60, message="giving events back")
+    found = over(around(ended(exit_code, words), job=child()))
+    assert (found.verdict, found.finding.reason) == ("Again", "DriverLost")
+    assert "without a report of its end" in found.finding.message
+    assert found.report == words
+
+
+def test_a_driver_that_was_killed_while_it_stopped_was_stopped() -> None:
+    words = report("Stopped", matched=200, replayed=60)
+    assert over(around(ended(137, words), job=child())).verdict == "Stopped"
 
 
 # What its owner says -----------------------------------------------------------------------------

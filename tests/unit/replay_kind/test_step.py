@@ -41,6 +41,8 @@ DONE = report("Succeeded", matched=200, replayed=198, skipped=2, skipped_because
 AGAIN = report("Failed", reason="StoreUnreachable", message="the database is away")
 FINAL = report("Failed", reason="SelectionInvalid", message="errorMatches: unbalanced parenthesis")
 STOPPED = report("Stopped", matched=200, replayed=60)
+FIGURES = "The figures are"
+"""So begins the sentence that shows their time."""
 
 
 def conditions(status: ReplayStatus) -> dict[str, Condition]:
@@ -313,7 +315,7 @@ def test_what_no_attempt_can_do_fails_at_once_with_the_drivers_reason(
     reason: str, message: str
 ) -> None:
     words = report("Failed", reason=reason, message=message)
-    found = looked(after(running()), around(ended(2, words), job=child()))
+    found = looked(after(started()), around(ended(2, words), job=child()))
     assert (found.phase, found.attempts, found.message) == ("Failed", 1, message)
     failed = conditions(found)["Failed"]
     assert (failed.status, failed.reason, failed.message) == ("True", reason, message)
@@ -441,6 +443,54 @@ def test_the_termination_message_of_a_suspended_attempt_is_read() -> None:
     silent = looked(after(found, suspend=True), around(ended(137)), SOON)
     assert silent == found  # one that was killed says nothing, and what is known stays
     assert looked(after(found, suspend=True), around(), SOON) == found
+
+
+def test_figures_that_are_final_are_shown_without_a_time() -> None:
+    words = report("Stopped", matched=200, replayed=90, final=True)
+    stopping = looked(after(running(), suspend=True), around(driver(running=True), job=child()))
+    suspended = looked(after(stopping, suspend=True), around(ended(143, words)), SOON)
+    assert suspended.replayed == 90
+    assert FIGURES not in (suspended.message or "")
+    assert looked(after(suspended, suspend=True), around(), SOON) == suspended
+    failed = words.model_copy(update={"stage": "Failed", "reason": "EngineFailed"})
+    given_up = looked(after(running(), backoffLimit=0), around(ended(1, failed), job=child()))
+    assert (given_up.phase, given_up.replayed) == ("Failed", 90)
+    assert FIGURES not in (given_up.message or "")
+
+
+@pytest.mark.parametrize("stage", ["Running", "Stopped"])
+def test_figures_of_a_driver_that_was_killed_while_it_was_suspended_have_a_time(stage: str) -> None:
+    earlier = NOW - timedelta(seconds=3)
+    words = report(stage, matched=200, replayed=60, counted_at=earlier)
+    stopping = looked(after(running(), suspend=True), around(driver(running=True), job=child()))
+    found = looked(after(stopping, suspend=True), around(ended(137, words)), SOON)
+    assert (found.phase, found.replayed) == ("Suspended", 60)
+    text = f"{FIGURES} as of 2026-03-01 11:59:57 UTC, and more may be done"
+    assert text in (found.message or "")
+    assert text in conditions(found)["Suspended"].message
+    assert looked(after(found, suspend=True), around(), SOON) == found
+    other = found.model_copy(update={"message": "something else was wrong meanwhile"})
+    assert looked(after(other, suspend=True), around(), SOON) == found
+
+
+def test_figures_of_a_suspended_driver_that_left_no_report_are_not_shown_as_final() -> None:
+    text = f"{FIGURES} from before 2026-03-01 12:00:11 UTC, and more may be done"
+    for seen in (around(), around(driver(running=True), job=child())):
+        found = looked(after(running(), suspend=True), seen, SOON)
+        assert (found.phase, found.replayed) == ("Suspended", 50)
+        assert text in (found.message or "")
+        later = SOON + timedelta(minutes=1)
+        assert looked(after(found, suspend=True), around(ended(137)), later) == found
+
+
+def test_figures_of_a_replay_that_was_given_up_or_deleted_have_a_time() -> None:
+    killed = around(ended(137, report("Running", matched=200, replayed=60)), job=child())
+    failed = looked(after(running(), backoffLimit=0), killed)
+    assert (failed.phase, failed.replayed) == ("Failed", 60)
+    assert f"{FIGURES} as of" in conditions(failed)["Failed"].message
+    cancelled = looked(after(running(), deleted=True), killed)
+    assert (cancelled.phase, cancelled.replayed) == ("Cancelled", 60)
+    assert f"{FIGURES} as of" in (cancelled.message or "")
 
 
 def test_suspended_between_two_attempts_it_begins_none() -> None:

@@ -110,8 +110,8 @@ def is_gone(driver: Driver | None, now: datetime) -> bool:
 
 def judge_end(replay: OutboxReplay, driver: Driver, ended: Ended) -> Over:
     report = ended.report
-    if report is None:
-        return without_report(replay, driver, ended)
+    if report is None or not report.ended:
+        return without_end(replay, driver, ended)
     if report.stage == "Succeeded":
         return Over("Done", Finding(Reason.SUCCEEDED, report.message), report)
     if report.stage == "Stopped":
@@ -124,11 +124,12 @@ def judge_end(replay: OutboxReplay, driver: Driver, ended: Ended) -> Over:
     return Over(verdict, Finding(reason, report.message or how_it_ended(ended)), report)
 
 
-def without_report(replay: OutboxReplay, driver: Driver, ended: Ended) -> Over:
+def without_end(replay: OutboxReplay, driver: Driver, ended: Ended) -> Over:
+    """The driver did not report why it ended."""
     namespace, pod = replay.metadata.namespace, driver.pod.name
     log = f"check `kubectl logs -n {namespace} {pod}`"
     # A program that is not ours leaves no report; Python ends with 2 if the file does not exist.
-    if ended.exit_code in {Exit.DONE, Exit.FINAL, *CANNOT_START}:
+    if ended.report is None and ended.exit_code in {Exit.DONE, Exit.FINAL, *CANNOT_START}:
         return Over(
             "Final",
             Finding(
@@ -139,12 +140,8 @@ def without_report(replay: OutboxReplay, driver: Driver, ended: Ended) -> Over:
             ),
         )
     cure = "; raise spec.driver.memory" if ended.cause == "OOMKilled" else ""
-    return Over(
-        "Again",
-        Finding(
-            Reason.DRIVER_LOST, f"pod {pod} {how_it_ended(ended)} without a report{cure}; {log}"
-        ),
-    )
+    text = f"pod {pod} {how_it_ended(ended)} without a report of its end{cure}; {log}"
+    return Over("Again", Finding(Reason.DRIVER_LOST, text), ended.report)
 
 
 def how_it_ended(ended: Ended) -> str:
