@@ -24,6 +24,12 @@ from outbox_operator.shared.seen import Pod
 from outbox_operator.shared.store import store_secrets
 
 
+def staying(pods: list[JsonObject]) -> list[JsonObject]:
+    """Without pods that are being deleted. Their network may already be gone, and while we waited
+    for an answer, the termination message could come and be deleted with the pod."""
+    return [b for b in pods if "deletionTimestamp" not in b["metadata"]]
+
+
 class ReplayGatherer:
     def __init__(
         self,
@@ -61,7 +67,7 @@ class ReplayGatherer:
         relay, found, reports = await asyncio.gather(
             self._api.find(relays.path(replay.metadata.namespace, replay.spec.relay_ref.name)),
             self._children(replay, spark_operator),
-            self._reporters.ask(answering(drivers), PORT, ReplayReport),
+            self._reporters.ask(answering(staying(drivers)), PORT, ReplayReport),
         )
         known = self._parsed(relay)
         names = store_secrets(known) if known else ()

@@ -16,7 +16,7 @@ from outbox_operator.kube.secrets import Secrets
 from outbox_operator.kube.watch.informer import Informers
 from outbox_operator.kube.watch.watches import Watches
 from outbox_operator.relay.spec.resource import OutboxRelay
-from outbox_operator.replay.gather import ReplayGatherer
+from outbox_operator.replay.gather import ReplayGatherer, staying
 from outbox_operator.replay.seen import ReplaySeen
 from outbox_operator.replay.spec.resource import OutboxReplay
 from outbox_operator.shared.seen import Secret
@@ -78,6 +78,13 @@ def test_a_relay_that_cannot_be_understood_is_not_taken_for_none() -> None:
     seen = gathered(outbox_replay(), {f"{SHOP}/outboxrelays/orders": broken})
     assert (seen.relay, seen.relay_invalid) == (None, True)
     assert not gathered(outbox_replay(), {}).relay_invalid
+
+
+def test_a_driver_that_is_being_deleted_is_not_asked() -> None:
+    """Its termination message has the figures, and is soon gone with the pod."""
+    stays = {"metadata": {"name": "again-2-x"}}
+    leaves = {"metadata": {"name": "again-1-x", "deletionTimestamp": "2026-03-01T12:00:00Z"}}
+    assert staying([leaves, stays]) == [stays]
 
 
 def test_an_attempt_that_the_watch_does_not_show_yet_is_read() -> None:
