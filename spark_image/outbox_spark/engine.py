@@ -9,6 +9,7 @@ other settings come from `spark-submit`; without it, the driver does everything 
 import logging
 import re
 import threading
+import time
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future
 from concurrent.futures import TimeoutError as NotYet
@@ -25,14 +26,22 @@ Task = Callable[[int], OutboxError | None]
 An error that another try would meet again is returned, because Spark would try again; one that may
 go away is raised, so that Spark tries again."""
 
+KILL_TIMEOUT = "100ms"
+"""How long a cancelled task may go on. Spark's default of 2 s is for tasks that must not be killed
+anywhere; ours may."""
+TASKS_END_SECONDS = 5.0
+"""Wait this long for cancelled tasks to end. Kubernetes gives the whole process 30 s by default."""
+TASKS_CHECK_SECONDS = 0.05
+
 
 class Engine:
     def __init__(self, job_name: str, task: Task, connections: int, verbose: bool) -> None:
         """`connections`: at most this many tasks run at the same time, because each needs one."""
         try:
-            from pyspark import SparkContext  # not SparkSession: there is no SQL here
+            from pyspark import SparkConf, SparkContext  # not SparkSession: there is no SQL here
 
-            self._spark: Any = SparkContext.getOrCreate()
+            ours = SparkConf().set("spark.python.task.killTimeout", KILL_TIMEOUT)
+            self._spark: Any = SparkContext.getOrCreate(ours)
         except Exception as error:
             raise EngineFailed(f"Spark did not start: {summary(error)}") from error
         context = self._spark
@@ -50,6 +59,7 @@ class Engine:
 
     def start(self) -> None:
         """Run the job in a thread; `wait` shows when it has ended."""
+        self._job.set_running_or_notify_cancel()
         threading.Thread(target=self._run, name="job", daemon=True).start()
 
     def wait(self, seconds: float) -> bool:
@@ -62,12 +72,37 @@ class Engine:
             raise error
         return True
 
-    def stop(self) -> None:
-        """Stop Spark, and everything that is still running."""
+    def stop(self) -> bool:
+        """Stop Spark, and everything that is still running. True: every task has ended. Without
+        waiting for that, executors would go on for a moment after Spark has stopped here."""
         with suppress(Exception):  # it may have stopped already
             self._spark.cancelAllJobs()
+        ended = self._wait_for_tasks()
         with suppress(Exception):
             self._spark.stop()
+        return ended
+
+    def _wait_for_tasks(self) -> bool:
+        deadline = time.monotonic() + TASKS_END_SECONDS
+        try:
+            while self._is_busy():
+                if time.monotonic() >= deadline:
+                    return False
+                time.sleep(TASKS_CHECK_SECONDS)
+        except Exception:  # Spark has stopped, or is broken: nobody knows
+            return False
+        return True
+
+    def _is_busy(self) -> bool:
+        """Tasks may start as long as their job runs, and end later than their job."""
+        if self._job.running():
+            return True
+        tracker = self._spark.statusTracker()
+        jobs = [tracker.getJobInfo(job) for job in tracker.getJobIdsForGroup()]
+        if any(job is None or job.status in ("RUNNING", "UNKNOWN") for job in jobs):
+            return True
+        stages = [tracker.getStageInfo(stage) for job in jobs for stage in job.stageIds]
+        return any(stage is not None and stage.numActiveTasks > 0 for stage in stages)
 
     def _run(self) -> None:
         try:
