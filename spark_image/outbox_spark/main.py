@@ -6,7 +6,8 @@ work; `exits` decides which exit code an error has.
 
 The end is reported in four places: in the log, on /status until the process is gone, in the
 container's termination message (the same report), and by the exit code: 0 done, 1 another attempt
-may succeed, 2 none will, 143 stopped by a signal.
+may succeed, 2 none will, 143 stopped by a signal. The termination message is written with every
+report, not only with the last: Kubernetes reads it also when the process was killed.
 """
 
 import argparse
@@ -91,14 +92,17 @@ def main(pipeline: Pipeline[S, R], arguments: Sequence[str] | None = None) -> in
     try:
         settings = pipeline.load(given.config)
     except OutboxError as error:
-        report = LiveReport(pipeline.first_report(""))  # the id is unknown
-        code = report_failure(error, report, begun=False)
-    else:
-        logs.set_up(settings.log)
-        report = LiveReport(pipeline.first_report(settings.id))
-        code = run_attempt(pipeline, settings, report)
-    termination.write(pipeline.termination_message(report.current()))
-    return code
+        report = live_report(pipeline, "")  # the id is unknown
+        return report_failure(error, report, begun=False)
+    logs.set_up(settings.log)
+    return run_attempt(pipeline, settings, live_report(pipeline, settings.id))
+
+
+def live_report(pipeline: Pipeline[S, R], attempt_id: str) -> LiveReport[R]:
+    return LiveReport(
+        pipeline.first_report(attempt_id),
+        keep=lambda report: termination.write(pipeline.termination_message(report)),
+    )
 
 
 def run_attempt(pipeline: Pipeline[S, R], settings: S, report: LiveReport[R]) -> int:

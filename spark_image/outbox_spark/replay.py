@@ -36,6 +36,8 @@ LOG_EVERY_SECONDS = 5.0
 STOP_TIMEOUT_SECONDS = 5.0
 """For each statement by which an attempt records its end."""
 
+STOPPED = "stopped; what is done stays done, and another attempt continues from there"
+
 
 class ReplayAttempt:
     """The `Attempt` that `main` runs."""
@@ -46,6 +48,8 @@ class ReplayAttempt:
         self._settings, self._report, self._health = settings, report, health
         self._speed = Speed()
         self._logged_at = float("-inf")
+        self._tasks_ended = True
+        """No task of this attempt can give anything back any more."""
         self.begun = False
         """The store has accepted us, and knows the relay."""
 
@@ -67,14 +71,16 @@ class ReplayAttempt:
 
     def stop(self) -> None:
         """We were asked to stop: record that, and the progress so far."""
-        text = "stopped; what is done stays done, and another attempt continues from there"
-        self._report.update(stage="Stopped", message=text, **NO_PROGRESS)
-        log.info(text, extra={"event": "stopped"})
+        self._report_stop()
+        log.info(STOPPED, extra={"event": "stopped"})
         self._record_end()
 
     def failed(self, why: str) -> None:
         """Record the failure; another attempt, if there is one, continues."""
         self._record_end(why)
+
+    def _report_stop(self) -> None:
+        self._report.update(stage="Stopped", message=STOPPED, **NO_PROGRESS)
 
     def _record_end(self, why: str = "") -> None:
         if self._settings.dry_run:
@@ -85,7 +91,7 @@ class ReplayAttempt:
                 # Even if we have not begun: an earlier attempt may have been killed.
                 if store.ask(lambda conn: replays.stop(conn, self._settings.id, why)):
                     self._check(store)
-                    self._report.update(**NO_PROGRESS)
+                    self._report.update(final=self._tasks_ended, **NO_PROGRESS)
         except OutboxError as error:
             log.warning("could not record the end of this attempt: %s", error)
 
@@ -138,6 +144,7 @@ class ReplayAttempt:
         )
         try:
             stopping.raise_if_requested()
+            self._tasks_ended = False
             engine.start()
             self._report.update(pace=pace, message="waiting for executors")
             before = self._check(store)
@@ -147,8 +154,11 @@ class ReplayAttempt:
                     waited = store.ask(lambda conn: replays.live_age(conn, known.relay_id))
                     throttle = throttle.seen(waited)
                     pace = self._keep_pace(store, throttle, pace, waited)
+        except KeyboardInterrupt:
+            self._report_stop()  # at once: we may be killed before Spark has stopped
+            raise
         finally:
-            engine.stop()
+            self._tasks_ended = engine.stop()
         progress = self._check(store)
         if progress.chunks_done < progress.chunks:
             raise EngineFailed(
@@ -159,7 +169,11 @@ class ReplayAttempt:
 
     def _check(self, store: RetryingStore) -> Progress:
         """Read the progress, and report it."""
-        progress = store.ask(lambda conn: replays.progress(conn, self._settings.id))
+
+        def read(conn: Connection) -> tuple[datetime, Progress]:
+            return datetime.now(UTC), replays.progress(conn, self._settings.id)
+
+        counted_at, progress = store.ask(read)
         done = progress.replayed + progress.skipped
         now = time.monotonic()
         speed = self._speed.seen(now, done)
@@ -170,6 +184,7 @@ class ReplayAttempt:
             skipped_because=dict(progress.because),
             rate=round(speed, 1),
             seconds_left=seconds_left((progress.matched or 0) - done, speed),
+            counted_at=counted_at,
         )
         if progress.matched is not None and now - self._logged_at >= LOG_EVERY_SECONDS:
             self._logged_at = now

@@ -1,5 +1,6 @@
 """
-The report: what a pipeline shows while it works, on /status and at its end.
+The report: what a pipeline shows while it works and at its end, on /status and in the termination
+message.
 
 Written by a pipeline, read by the HTTP server's threads. This module computes the speed and the
 time left; the contract defines what a report contains.
@@ -7,7 +8,7 @@ time left; the contract defines what a report contains.
 
 import threading
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
 from types import MappingProxyType
 from typing import Any, Final, Generic, TypeVar
@@ -48,11 +49,13 @@ def seconds_left(left: int, speed: float) -> float | None:
 
 
 class LiveReport(Generic[R]):
-    """The current report."""
+    """The current report. Each one is handed to `keep`: a process that is killed reports nothing
+    more, so what it has to report must be where others find it by then."""
 
-    def __init__(self, first: R) -> None:
+    def __init__(self, first: R, keep: Callable[[R], None] = lambda report: None) -> None:
         self._lock = threading.Lock()
         self._report = first
+        self._keep = keep
 
     def current(self) -> R:
         with self._lock:
@@ -62,5 +65,6 @@ class LiveReport(Generic[R]):
         """Change these fields; the others stay as they are."""
         with self._lock:
             now = {"observed_at": datetime.now(UTC)}
-            self._report = self._report.model_copy(update={**changes, **now})
-            return self._report
+            self._report = report = self._report.model_copy(update={**changes, **now})
+        self._keep(report)
+        return report

@@ -14,7 +14,7 @@ import pytest
 from dev.services import wait_until
 from fixtures.outbox import Holder, Outbox
 from fixtures.relays import Broker, RunRelay
-from fixtures.replays import StartReplay, make_dead
+from fixtures.replays import MAIN, ReplayProcess, StartReplay, make_dead
 
 pytestmark = [pytest.mark.pg, pytest.mark.slow, pytest.mark.timeout(400)]
 
@@ -48,6 +48,41 @@ def connections(outbox: Outbox) -> int:
         " AND application_name NOT LIKE '%% driver'"
     )
     return int(found)
+
+
+def driver_itself(replay: ReplayProcess) -> int:
+    """The Python process that Kubernetes would signal: executors are in other pods."""
+
+    def is_it(pid: int) -> bool:
+        try:
+            command = Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
+            return os.getpgid(pid) == replay.pid and command[1:2] == [bytes(MAIN)]
+        except OSError:  # it has just ended, so it is another
+            return False
+
+    (found,) = filter(is_it, (int(p.name) for p in Path("/proc").iterdir() if p.name.isdigit()))
+    return found
+
+
+def test_asked_to_stop_it_counts_what_executors_did_until_they_stopped(
+    outbox: Outbox, start_replay: StartReplay
+) -> None:
+    make_dead(outbox, outbox.register(), EVENTS)
+    replay = start_replay(
+        outbox.dsn,
+        master="local-cluster[2,1,512]",
+        conf={"spark.executor.memory": "512m"},
+        rate={"eventsPerSecond": 300, "yieldToLive": False},
+    )
+    begun = "SELECT count(*) > 9 FROM outbox.replay_ledger"
+    wait_until(lambda: replay.running and outbox.value(begun), 180, "executors work")
+    os.kill(driver_itself(replay), signal.SIGTERM)
+    assert replay.wait(60) == 143
+    report = replay.final_report
+    assert (report.stage, report.figures_as_of) == ("Stopped", None)
+    wait_until(lambda: connections(outbox) == 0, 30, "no executor is left")
+    done = outbox.value("SELECT sum(replayed) FROM outbox.replay_ledger")
+    assert report.replayed == done < EVENTS
 
 
 def test_lost_executors_and_twins_of_tasks_change_nothing_for_a_relay_that_orders(

@@ -1,5 +1,8 @@
 """A bulk replay that is stopped, killed or cut off from its database goes on where it was."""
 
+import os
+import signal
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
@@ -7,6 +10,7 @@ import pytest
 from dev.services import Postgres, wait_until
 from fixtures.outbox import Outbox
 from fixtures.replays import MAIN, ReplayProcess, StartReplay, make_dead
+from outbox_core.contract.replay import ReplayReport
 
 pytestmark = [pytest.mark.pg, pytest.mark.timeout(300)]
 
@@ -40,6 +44,30 @@ def as_it_starts(replay: ReplayProcess) -> None:
     wait_until(lambda: any(map(submits, children.read_text().split())), 30, "spark-submit runs")
 
 
+def reported_so_far(outbox: Outbox, replay: ReplayProcess) -> int:
+    """What is done now, once the driver has left a report of it where Kubernetes would find it."""
+    done = int(outbox.value("SELECT sum(replayed) FROM outbox.replay_ledger"))
+
+    def reported() -> bool:
+        report = ReplayReport.read(replay.termination_message)
+        return report is not None and report.replayed >= done
+
+    wait_until(reported, 30, "its figures are in the termination message")
+    return done
+
+
+def jvm(replay: ReplayProcess) -> int:
+    def is_it(pid: int) -> bool:
+        try:
+            command = Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
+            return os.getpgid(pid) == replay.pid and command[0].endswith(b"/java")
+        except OSError:  # it has just ended, so it is another
+            return False
+
+    (found,) = filter(is_it, (int(p.name) for p in Path("/proc").iterdir() if p.name.isdigit()))
+    return found
+
+
 def each_came_back_once(outbox: Outbox) -> None:
     assert outbox.states() == {"PENDING": EVENTS}
     done, chunks = outbox.sql(
@@ -60,6 +88,7 @@ def test_asked_to_stop_it_stops_cleanly_and_another_attempt_continues(
     assert (report.stage, report.rate, report.seconds_left) == ("Stopped", 0, None)
     done = outbox.value("SELECT sum(replayed) FROM outbox.replay_ledger")
     assert report.replayed == done  # nothing goes on behind its back
+    assert report.figures_as_of is None
     assert 0 < done < EVENTS
     assert outbox.states() == {"PENDING": done, "DEAD": EVENTS - done}
 
@@ -138,12 +167,40 @@ def test_ce_31_killed_midway_it_goes_on_where_it_was(
     make_dead(outbox, outbox.register(), EVENTS)
     first = start_replay(outbox.dsn, rate=MODERATE)
     midway(outbox, first)
+    seen = reported_so_far(outbox, first)
     first.kill()
-    assert first.termination_message == ""
+    left = first.final_report
+    done = outbox.value("SELECT sum(replayed) FROM outbox.replay_ledger")
+    assert (left.stage, left.matched) == ("Running", EVENTS)
+    assert seen <= left.replayed <= done
+    assert left.figures_as_of is not None  # so nobody takes them for the last
+    assert left.figures_as_of < datetime.now(UTC)
     second = start_replay(outbox.dsn, rate=FAST)
     assert second.wait(180) == 0
     assert second.final_report.replayed == EVENTS
     each_came_back_once(outbox)
+
+
+def test_killed_while_it_stops_it_leaves_its_figures_and_that_it_was_asked_to_stop(
+    outbox: Outbox, start_replay: StartReplay
+) -> None:
+    make_dead(outbox, outbox.register(), EVENTS)
+    replay = start_replay(outbox.dsn, rate=MODERATE)
+    midway(outbox, replay)
+    seen = reported_so_far(outbox, replay)
+    os.kill(jvm(replay), signal.SIGSTOP)  # on a busy machine Spark takes long to stop
+    replay.signal(signal.SIGTERM)
+
+    def stops() -> bool:
+        report = ReplayReport.read(replay.termination_message)
+        return report is not None and report.stage == "Stopped"
+
+    wait_until(stops, 30, "it reports at once that it stops")
+    replay.kill()
+    left = replay.final_report
+    assert (left.stage, left.matched, left.rate) == ("Stopped", EVENTS, 0)
+    assert left.replayed >= seen
+    assert left.figures_as_of is not None
 
 
 def test_two_drivers_at_once_do_it_once(outbox: Outbox, start_replay: StartReplay) -> None:

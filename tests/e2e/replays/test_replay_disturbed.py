@@ -61,8 +61,12 @@ def test_oo_61_a_replay_survives_whatever_happens(
     before = replays.ledger()
     (done,) = before.values()
     assert 0 < done < DEAD
-    # The status tells the same; and nothing more comes while the relay publishes what did.
-    namespace.wait(lambda: replays.status()["replayed"] == done, PATIENCE, "the last figures")
+    # The status tells the same, and that these are the last figures; and nothing more comes while
+    # the relay publishes what did.
+    namespace.wait(
+        lambda: "The figures are" not in replays.status()["message"], PATIENCE, "the last figures"
+    )
+    assert replays.status()["replayed"] == done
     namespace.wait(lambda: "PENDING" not in replays.states(), PATIENCE, "what came back is out")
     assert replays.ledger() == before
     replays.suspend(False)
