@@ -8,6 +8,7 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
+from functools import cache
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -41,14 +42,24 @@ class Report:
     settings: Mapping[str, object]
     runs: list[dict[str, Any]] = field(default_factory=list)
     verdicts: list[Verdict] = field(default_factory=list)
+    extra: dict[str, object] = field(default_factory=dict)
+    """Anything else that belongs into the file."""
     _begin: float = field(default_factory=time.monotonic)
 
     def log(self, text: str) -> None:
         elapsed = int(time.monotonic() - self._begin)
         print(f"[{elapsed // 60:3}:{elapsed % 60:02}] {text}", flush=True)
 
-    def add(self, scenario: str, case: str, row: Mapping[str, float]) -> None:
-        self.runs.append({"scenario": scenario, "case": case, **row})
+    def add(
+        self,
+        scenario: str,
+        case: str,
+        row: Mapping[str, float],
+        details: Mapping[str, object] | None = None,
+    ) -> None:
+        """`details` are only in the file."""
+        run: dict[str, Any] = {"scenario": scenario, "case": case, **row}
+        self.runs.append({**run, "details": dict(details)} if details else run)
         self.log(f"{scenario}: {case}: " + ", ".join(f"{k} {v:g}" for k, v in row.items()))
 
     def median(self, scenario: str, case: str, column: str) -> float | None:
@@ -80,10 +91,11 @@ class Report:
             print("\nbars")
             print("\n".join(map(str, self.verdicts)))
 
-    def write(self) -> Path:
-        RESULTS.mkdir(exist_ok=True)
+    def write(self, path: Path | None = None) -> Path:
+        """To a file of its own, unless one is given, which is replaced."""
         now = datetime.now(UTC)
-        path = RESULTS / f"{now:%Y%m%dT%H%M%SZ}-{self.title}.json"
+        path = path or RESULTS / f"{now:%Y%m%dT%H%M%SZ}-{self.title}.json"
+        path.parent.mkdir(parents=True, exist_ok=True)
         scenarios = dict.fromkeys(run["scenario"] for run in self.runs)
         content = {
             "at": now.isoformat(timespec="seconds"),
@@ -92,9 +104,12 @@ class Report:
             "settings": self.settings,
             "medians": {scenario: self._summary(scenario) for scenario in scenarios},
             "verdicts": [{**asdict(v), "passed": v.passed} for v in self.verdicts],
+            **self.extra,
             "runs": self.runs,
         }
-        path.write_text(json.dumps(content, indent=2) + "\n")
+        partial = path.with_suffix(".partial")
+        partial.write_text(json.dumps(content, indent=2) + "\n")
+        partial.rename(path)  # whole or not at all: a run may be interrupted at any time
         return path
 
     def _values(self, scenario: str, case: str, column: str) -> list[float]:
@@ -119,7 +134,7 @@ class Report:
         return rows
 
 
-NAMES = ("scenario", "case")
+NAMES = ("scenario", "case", "details")
 
 
 def table(rows: Sequence[Mapping[str, object]]) -> str:
@@ -140,18 +155,21 @@ def markdown(rows: Sequence[Mapping[str, object]]) -> str:
     return "\n".join(f"| {' | '.join(line)} |" for line in lines)
 
 
+@cache
+def _postgres_version() -> str:
+    asked = [str(find_binaries() / "postgres"), "--version"]
+    return subprocess.run(asked, capture_output=True, text=True, check=True).stdout.strip()
+
+
 def machine() -> dict[str, object]:
     """The machine and versions that the figures are from."""
-    postgres = subprocess.run(
-        [find_binaries() / "postgres", "--version"], capture_output=True, text=True, check=True
-    )
     return {
         "cores": os.cpu_count(),
         "memory_mb": os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // 2**20,
         "load_at_end": os.getloadavg()[1],
         "kernel": platform.release(),
         "python": platform.python_version(),
-        "postgres": postgres.stdout.strip(),
+        "postgres": _postgres_version(),
         "kafka": find_libs().parent.name,
     }
 
