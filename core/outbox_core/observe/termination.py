@@ -11,11 +11,17 @@ DEFAULT_PATH = "/dev/termination-log"
 
 
 def write(message: str) -> None:
-    """Write it as one line, if there is such a file; outside Kubernetes there is none."""
+    """Write it as one line, if there is such a file; outside Kubernetes there is none. A process
+    that is killed meanwhile leaves the old message or the new one: so the new one covers the old
+    one before the rest is cut off."""
     path = os.environ.get("OUTBOX_TERMINATION_LOG") or DEFAULT_PATH
+    line = f"{message}\n".encode()
     try:
-        file = os.open(path, os.O_WRONLY | os.O_TRUNC)  # never created: it is the kubelet's
+        file = os.open(path, os.O_WRONLY)  # never created: it is the kubelet's
     except OSError:
         return
-    with os.fdopen(file, "w", encoding="utf-8") as log:
-        log.write(message + "\n")
+    try:
+        os.pwrite(file, line.ljust(os.fstat(file).st_size), 0)
+        os.ftruncate(file, len(line))
+    finally:
+        os.close(file)

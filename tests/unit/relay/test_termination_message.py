@@ -86,3 +86,18 @@ def test_however_much_there_is_to_report_it_fits_and_can_be_read(
     text = report(types, samples, name, message).termination_message()
     assert len(text.encode()) < TERMINATION_BYTES
     assert ReplayReport.read(text) is not None
+
+
+def test_a_process_that_is_killed_while_it_writes_leaves_a_whole_message(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    long, short = report(message="long " * 100), report()
+    left(long, tmp_path, monkeypatch)
+
+    def killed(*_: object) -> None:
+        raise SystemExit
+
+    monkeypatch.setattr(termination.os, "ftruncate", killed)  # type: ignore[attr-defined]
+    with pytest.raises(SystemExit):
+        termination.write(short.termination_message())
+    assert ReplayReport.read((tmp_path / "termination-log").read_text()) == short
