@@ -57,6 +57,7 @@ class Judged:
     bar: float
     at_least: bool
     passed: bool
+    kept_up: bool = True
 
     def row(self) -> dict[str, object]:
         other = f"{_short(self.other)} ({self.whose})" if self.other is not None else ""
@@ -66,7 +67,7 @@ class Judged:
             "best other": other,
             "value": f"{self.value:.2f}" if other else _short(self.value),
             "bar": f"{'>=' if self.at_least else '<='} {self.bar:g}",
-            "": "ok" if self.passed else "MISSED",
+            "": "ok" if self.passed else "MISSED" if self.kept_up else "MISSED: not kept up",
         }
 
 
@@ -145,8 +146,12 @@ def _judge(bar: Bar, runs: Sequence[Run]) -> Judged | None:
             return None
         value = ours / other
     passed = value >= bar.bar if bar.at_least else value <= bar.bar
-    passed = passed and kept_up(runs, bar.scenario, bar.case)
-    return Judged(bar.work, ours, bar.unit, other, whose, value, bar.bar, bar.at_least, passed)
+    able = kept_up(runs, bar.scenario, bar.case)
+    return Judged(
+        *(bar.work, ours, bar.unit, other, whose, value, bar.bar, bar.at_least),
+        passed=passed and able,
+        kept_up=able,
+    )
 
 
 def median_of(runs: Sequence[Run], scenario: str, case: str, column: str) -> float | None:

@@ -18,11 +18,14 @@ from faststream_outbox.annotations import OutboxMessage
 from sqlalchemy import MetaData
 from sqlalchemy.ext.asyncio import create_async_engine
 
-verb, dsn, bootstrap, topic, settings = sys.argv[1:]
+verb, dsn, bootstrap, topic, given = sys.argv[1:]
+settings = json.loads(given)
+subscriber = settings.get("subscriber", {})
 
 metadata = MetaData()
 table = make_outbox_table(metadata, table_name="outbox")
-engine = create_async_engine(dsn, pool_size=40)
+# Each worker holds a connection, the fetch another.
+engine = create_async_engine(dsn, pool_size=subscriber.get("max_workers", 1) + 8)
 
 
 async def create() -> None:
@@ -33,10 +36,10 @@ async def create() -> None:
 def relay() -> FastStream:
     # A log line per event costs as much as the event.
     outbox = OutboxBroker(engine, outbox_table=table, log_level=logging.DEBUG)
-    kafka = KafkaBroker(bootstrap, acks="all", log_level=logging.DEBUG)
+    kafka = KafkaBroker(bootstrap, acks="all", log_level=logging.DEBUG, **settings.get("kafka", {}))
 
     @kafka.publisher(topic)
-    @outbox.subscriber("bench", **json.loads(settings))
+    @outbox.subscriber("bench", **subscriber)
     async def relay(body: bytes, message: OutboxMessage) -> KafkaResponse:
         return KafkaResponse(body, key=message.headers["key"].encode())
 

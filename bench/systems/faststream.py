@@ -1,15 +1,14 @@
 """
 faststream-outbox: a poller in asyncio, which deletes what it has published.
 
-It keeps no order. Tuned for each kind of work: for a drain it fetches and deletes in batches, for
-latency it deletes each event at once and is woken by NOTIFY, which its own publish() sends too.
+It keeps no order. `bench.tuning` has its settings for each kind of work. It is woken by NOTIFY,
+which its own publish() sends too, once per transaction.
 """
 
 import json
 import subprocess
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Literal
 
 from bench.destinations.kafka import KafkaTopics
 from bench.peers_install import python_of_faststream
@@ -18,22 +17,8 @@ from bench.workload import KEY_SQL, NUMBERS_SQL, PAYLOAD_SQL
 
 APP = Path(__file__).parent.parent / "apps" / "faststream_relay.py"
 
-TUNED: dict[str, dict[str, float]] = {
-    "drain": {
-        "max_workers": 32,
-        "fetch_batch_size": 1000,
-        "terminal_flush_batch_size": 100,
-        "min_fetch_interval": 0.01,
-        "max_fetch_interval": 1.0,
-    },
-    "latency": {
-        "max_workers": 32,
-        "fetch_batch_size": 1000,
-        "terminal_flush_batch_size": 1,
-        "min_fetch_interval": 0.01,
-        "max_fetch_interval": 1.0,
-    },
-}
+Settings = Mapping[str, Mapping[str, float | str]]
+"""Of the `subscriber` that fetches and deletes, and of the producer of `kafka`."""
 
 
 class Faststream(System):
@@ -51,13 +36,12 @@ class Faststream(System):
         " 'correlation_id', gen_random_uuid()))"
         " RETURNING id, pg_notify('outbox_outbox', queue)"
     )
+    wake_sql = "SELECT pg_notify('outbox_outbox', 'bench')"
     table = "outbox"
 
-    def __init__(
-        self, tuned_for: Literal["drain", "latency"], settings: Mapping[str, float] | None = None
-    ) -> None:
+    def __init__(self, settings: Settings) -> None:
         super().__init__("faststream")
-        self._settings = {**TUNED[tuned_for], **(settings or {})}
+        self._settings = {name: dict(part) for name, part in settings.items()}
 
     def _set_up(self) -> None:
         subprocess.run([*self._command("create"), "{}"], check=True)
