@@ -65,7 +65,7 @@ docs: dev ## Write docs/configuration.md, resources.md, conformance.md and crds/
 bench: dev ## Measure: throughput, latency, CPU, WAL, memory, growth
 	$(bin)/python -m bench
 
-bench-peers: dev ## The same work done by other relays, with ratios
+bench-peers: dev ## The same work done by other relays, tuned: ratios, bars, plots; 80 minutes
 	$(bin)/python -m bench.peers
 
 bench-publishers: ## Every kind of destination on its real server, beside Debezium Server's sink of it
