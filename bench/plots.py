@@ -10,6 +10,7 @@ reader who prefers dark; every plot has a background of its own, so it reads wel
 import argparse
 import json
 import math
+import sys
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -18,6 +19,10 @@ import pygal  # type: ignore[import-untyped]
 from pygal.style import Style  # type: ignore[import-untyped]
 
 from bench.bars import HOT, LATENCY, RATES, kept_up, median_of
+
+# pygal leaves a finder behind for its plugins, of which we have none: an old one, about which
+# Python warns at every later import.
+sys.meta_path[:] = [f for f in sys.meta_path if type(f).__module__ != "pygal"]
 
 FOLDER = Path("docs/plots")
 SYSTEMS = {
