@@ -182,13 +182,13 @@ def counting(who: str, application: str, scene: str) -> list[Statement]:
 
 WORKERS = [
     *connecting("worker", " worker ", "flowing"),
-    of_worker("fail and claim", r"finish_failed.*outbox\.claim\(", "failing"),
+    of_worker("fail and claim", r"finish_failed.*outbox\.turn\(", "failing"),
     of_worker(
-        "finish and claim", r"finish_published(?!.*finish_failed).*outbox\.claim\(", nth=(1, 3)
+        "finish and claim", r"^(?!.*finish_failed).*outbox\.turn\(.*published => ", nth=(1, 3)
     ),
-    of_worker("claim", r"^(?!.*finish_).*outbox\.claim\(", nth=(1, 4)),
-    of_worker("fail", r"finish_failed(?!.*outbox\.claim\()", "breaking"),
-    of_worker("finish", r"finish_published(?!.*outbox\.claim\()", "stopping"),
+    of_worker("claim", r"^(?!.*finish_failed).*outbox\.turn\((?!.*published => )", nth=(1, 4)),
+    of_worker("fail", r"finish_failed(?!.*outbox\.turn\()", "breaking"),
+    of_worker("finish", r"finish_published(?!.*outbox\.turn\()", "stopping"),
     of_worker("expire", r"outbox\.expire\(", "expiring"),
     of_recovery("begin recovery", "^BEGIN$", losses=OF_A_READ),
     of_recovery("fence lanes", FENCE_LANES, orderings=KEY, nth=(1, 2)),

@@ -1,6 +1,7 @@
 """Why there is no connection: recognised on a real server, each with its cure."""
 
 from collections.abc import Iterator
+from datetime import UTC
 from pathlib import Path
 
 import psycopg
@@ -104,3 +105,15 @@ def test_a_password_that_spills_over_is_refused_without_showing_any_of_it(
 def test_what_is_written_as_it_must_be_is_tried(dsn: str) -> None:
     with pytest.raises(StoreUnavailable):
         connect(dsn, "test")
+
+
+def test_the_sessions_of_a_relay_are_in_utc_whatever_the_database_prefers(
+    empty_database: str,
+) -> None:
+    name = empty_database.rpartition("/")[2]
+    with psycopg.connect(empty_database, autocommit=True) as conn:
+        conn.execute(f"ALTER DATABASE {name} SET timezone = 'Asia/Tokyo'".encode())
+    with connect(empty_database, "relay", statement_timeout=5) as conn:
+        (found,) = conn.execute("SELECT now()").fetchall()
+        assert found[0].tzinfo is UTC
+        assert conn.execute("SHOW statement_timeout").fetchall() == [("5s",)]

@@ -11,24 +11,21 @@ DECLARE
     f record;
     -- Never the whole table: there is an index for everything that is read.
     each_call CONSTANT text := 'SET enable_seqscan = off SET enable_bitmapscan = off';
-    -- And planned once per connection: planning costs more than a claim.
-    by_index CONSTANT text := each_call || ' SET plan_cache_mode = force_generic_plan';
-    -- Joins: a look-up for each of a few rows.
-    in_loops CONSTANT text := by_index || ' SET enable_hashjoin = off SET enable_mergejoin = off';
-    -- Joins of a list parameter with the rows of that list.
-    by_hash CONSTANT text := by_index || ' SET enable_nestloop = off SET enable_mergejoin = off';
+    -- And planned once per connection, because planning costs more than a claim; joins are a look-up for
+    -- each row.
+    in_loops CONSTANT text := each_call || ' SET plan_cache_mode = force_generic_plan'
+                                           ' SET enable_hashjoin = off SET enable_mergejoin = off';
 BEGIN
     FOR f IN SELECT * FROM (VALUES
-        ('claim', in_loops),
-        ('choose', by_index || ' SET enable_sort = off'),  -- in the order of the index
-        ('choose_ordered', in_loops),
+        ('turn', in_loops),  -- and choose_ordered, record_published, which it calls
+        ('choose', 'SET enable_sort = off'),  -- called by turn; in the order of the index
         ('route_unmatched', in_loops),
-        ('finish_published', by_hash),
-        ('finish_failed', by_hash),
-        ('release_behind', by_index),
-        ('release_keys', in_loops || ' SET enable_nestloop = on'),  -- finish_* call it, by hash
+        ('finish_published', in_loops),
+        ('finish_failed', in_loops),
+        ('release_behind', in_loops),
+        ('release_keys', in_loops),
         ('sweep_keys', in_loops),
-        ('renew', by_index),
+        ('renew', in_loops),
         ('expire', in_loops),
         ('drop_waiting', each_call),
         ('forget_plans', each_call),

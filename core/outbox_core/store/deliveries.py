@@ -2,15 +2,17 @@
 Deliveries: the only module that moves a delivery from state to state in bulk.
 
 Called by `worker.pipeline` (claim, finalise), `worker.keeper` (renew) and `worker.reaper` (reap).
-The statements are functions of the schema, which give the reasons: `schema/functions/claim.sql`,
+The statements are functions of the schema, which give the reasons: `schema/functions/turn.sql`,
 `finish.sql`, `renew.sql`, `expire.sql`, `release.sql`.
 No policy here: `model.retry` decides which outcome leads to which state.
 """
 
 import json
 from collections.abc import Sequence
+from contextlib import nullcontext
 from datetime import datetime, timedelta
 from functools import partial
+from operator import itemgetter
 from typing import Any, NamedTuple
 
 from psycopg import Cursor
@@ -85,12 +87,9 @@ class Turn(NamedTuple):
     mark: Mark | None
 
 
-CLAIM = "SELECT * FROM outbox.claim(%s, %s, %s, %s, %s, %s, %s, %s, %s, %s)"
-
-CLAIM_ORDERED = (
-    "SELECT * FROM outbox.claim(%s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s::smallint[], %s)"
-    " ORDER BY seq"
-)
+CLAIM = "SELECT * FROM outbox.turn(%s, %s, %s, %s, %s, %s, %s, %s, %s, %s"
+IN_ORDER = ", holder => %s, lanes => %s::smallint[], lane_limit => %s"
+ENDED = ", ended => %s, published => %s::bigint[], results => %s::text[]"
 
 PUBLISHED = "SELECT * FROM outbox.finish_published(%s, %s, %s::bigint[], %s::text[])"
 
@@ -180,6 +179,19 @@ def claims_from(cursor: object) -> RowMaker[Claim]:
     return partial(tuple.__new__, Claim)
 
 
+by_seq = itemgetter(0)
+
+
+def without_lost(rows: list[Claim], lost: list[int]) -> list[Claim]:
+    """The claims among the rows of a turn. Claims that were lost come first, with a seq alone:
+    they are added to `lost`."""
+    gone = 0
+    while gone < len(rows) and not rows[gone].token:  # NULL there; a token is above 0
+        gone += 1
+    lost += [row.seq for row in rows[:gone]]
+    return rows[gone:] if gone else rows
+
+
 class Deliveries:
     """One relay's deliveries, seen by one of its processes, over one connection."""
 
@@ -199,51 +211,36 @@ class Deliveries:
 
         `holder` is the token under which an ordered relay holds its lanes.
         """
-        claims: list[Claim] = []
-        lost: list[int] = []
-        mark: Mark | None = None
-        with translated(), self._conn.pipeline():
+        failed = done is not None and bool(done.failed)
+        marked: Cursor[tuple[Any, ...]] | None = None
+        ends: list[Cursor[tuple[Any, ...]]] = []
+        turned: Cursor[Claim] | None = None
+        # The usual round is one statement: a pipeline would double the driver's work.
+        alone = wanted is not None and not failed and not wanted.mark
+        with translated(), nullcontext() if alone else self._conn.pipeline():
             if wanted is not None and wanted.mark:  # first: see MARK
                 marked = self._conn.execute(MARK, binary=True)
-            ends = [] if done is None else self._send_finish(done)
+            if done is not None and failed:
+                sent = self._conn.execute(FAILED, self._failures(done.failed), binary=True)
+                if not done.again:  # otherwise a lost claim looks like one that we wrote ourselves
+                    ends.append(sent)
             if wanted is not None:
-                claimed = self._send_claim(wanted, holder, durable=done is not None)
+                turned = self._send_turn(done, wanted, holder)
+            elif done is not None and done.published:
+                ends.append(self._conn.execute(PUBLISHED, self._published(done), binary=True))
         with translated():
-            for cursor in ends:
-                lost.extend(seq for (seq,) in cursor)
-            if wanted is not None:
-                claims = claimed.fetchall()
-                if wanted.mark:
-                    row = marked.fetchone()
-                    assert row is not None
-                    mark = Mark(*row)
+            lost = [seq for cursor in ends for (seq,) in cursor]
+            claims = [] if turned is None else without_lost(turned.fetchall(), lost)
+            mark = None if marked is None else Mark(*(marked.fetchone() or ()))
+        if holder is not None:
+            claims.sort(key=by_seq)
         return Turn(claims, lost, mark)
 
-    def _send_finish(self, done: Finished) -> list[Cursor[tuple[Any, ...]]]:
-        """The cursors that return the seqs of lost claims."""
-        cursors = []
-        if done.published:
-            cursors.append(
-                self._conn.execute(
-                    PUBLISHED,
-                    (
-                        self._relay,
-                        done.token,
-                        array_of_numbers(done.published),
-                        array_of_texts(done.results),
-                    ),
-                    binary=True,
-                )
-            )
-        if done.failed:
-            failed = self._conn.execute(FAILED, self._failures(done.failed), binary=True)
-            if not done.again:  # otherwise a lost claim looks like one that we wrote ourselves
-                cursors.append(failed)
-        return cursors
-
-    def _send_claim(self, wanted: Wanted, holder: int | None, durable: bool) -> Cursor[Claim]:
-        cursor = self._conn.cursor(row_factory=claims_from, binary=True)
-        claim = (
+    def _send_turn(
+        self, done: Finished | None, wanted: Wanted, holder: int | None
+    ) -> Cursor[Claim]:
+        statement = CLAIM
+        values: tuple[object, ...] = (
             self._relay,
             self._name,
             self._owner,
@@ -253,12 +250,24 @@ class Deliveries:
             wanted.floor,
             wanted.server,
             wanted.suspects,
-            durable,
+            done is not None,
         )
-        if holder is None:
-            return cursor.execute(CLAIM, claim)
-        in_order = (holder, list(wanted.lanes), wanted.lane_limit)
-        return cursor.execute(CLAIM_ORDERED, (*claim, *in_order))
+        if holder is not None:
+            statement += IN_ORDER
+            values += (holder, list(wanted.lanes), wanted.lane_limit)
+        if done is not None and done.published:
+            statement += ENDED
+            values += self._published(done)[1:]
+        cursor = self._conn.cursor(row_factory=claims_from, binary=True)
+        return cursor.execute(statement + ")", values)
+
+    def _published(self, done: Finished) -> tuple[object, ...]:
+        return (
+            self._relay,
+            done.token,
+            array_of_numbers(done.published),
+            array_of_texts(done.results),
+        )
 
     def _failures(self, verdicts: Sequence[Verdict]) -> tuple[object, ...]:
         return (

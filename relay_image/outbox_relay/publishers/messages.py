@@ -31,6 +31,7 @@ TEMPLATE_FIELDS: Final = ("event_type", "aggregate_type", "tenant_id")
 """Of these there are few values, and `check` knows them. A kind that addresses single things, such
 as a URL, may allow others of `Claim` too."""
 EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+FIRST_ATTEMPT: Final = ("outbox-attempt", "1")
 CACHED_NAMES: Final = 10_000
 """A template over tenants may have more, and then starts over."""
 
@@ -132,7 +133,7 @@ def raw_headers(claim: Claim) -> Headers:
     headers += (
         ("outbox-event-id", claim.event_id),
         ("outbox-event-type", claim.event_type),
-        ("outbox-attempt", str(claim.attempts)),
+        FIRST_ATTEMPT if claim.attempts == 1 else ("outbox-attempt", str(claim.attempts)),
         ("outbox-created-at", utc(claim.created_at)),
     )
     if claim.occurred_at is not None:
@@ -183,7 +184,7 @@ class CloudEventHeaders:
             (self._type, claim.event_type),
             # Of a fixed width, because the extension orders its values as strings.
             (self._sequence, f"{claim.seq:020d}"),
-            ("outbox-attempt", str(claim.attempts)),
+            FIRST_ATTEMPT if claim.attempts == 1 else ("outbox-attempt", str(claim.attempts)),
         )
         if claim.occurred_at is None:
             headers.append((self._time, utc(claim.created_at)))
@@ -222,7 +223,14 @@ def _second(since_epoch: int) -> str:
 
 
 def _applications(claim: Claim) -> Headers:
-    headers: Headers = [] if claim.headers_json is None else [*claim.headers]
+    if claim.headers_json is None:  # as a rule, and then nothing can be there twice
+        headers: Headers = []
+        if claim.content_type is not None:
+            headers.append(("content-type", claim.content_type))
+        if claim.traceparent_in_metadata is not None:
+            headers.append(("traceparent", claim.traceparent_in_metadata))
+        return headers
+    headers = [*claim.headers]
     if claim.content_type is not None and not _has(headers, "content-type"):
         headers.append(("content-type", claim.content_type))
     if claim.traceparent_in_metadata is not None and not _has(headers, "traceparent"):

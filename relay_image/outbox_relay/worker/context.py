@@ -92,6 +92,9 @@ class Context:
     """Of our registration."""
     floor: int = 0
     """Below this seq, an unordered relay has nothing in line: counting need not scan there."""
+    first_claimed_at: float = 0.0
+    """When worker 0 claimed last: while it does, the others need not claim the few events that
+    come."""
     clock: Callable[[], float] = time.monotonic
     _registering: threading.Lock = field(default_factory=threading.Lock)
 

@@ -26,10 +26,13 @@ from outbox_core.store.lanes import Lanes
 from outbox_core.store.tokens import fresh_token
 from outbox_relay.worker.breaker import BreakerState
 from outbox_relay.worker.context import Context
-from outbox_relay.worker.polling import Pace, Share
+from outbox_relay.worker.polling import Pace, Share, fullness
 from outbox_relay.worker.watermark import Watermark
 
 log = logging.getLogger("outbox.relay")
+
+LED_SECONDS = 0.05
+"""If worker 0 has claimed within this time, it also claims what comes next."""
 
 
 class Doubt(NamedTuple):
@@ -97,8 +100,17 @@ class Worker:
         if 2 * len(batch) >= limit:  # with ordering or large events a batch may not be full
             context.crew.wake()
         self._done = self._publish(batch)
-        if breath := self._pace.breath(len(batch), limit):
-            context.stopping.wait(breath)
+        if wait := self._pace.gather(fullness(batch, limit)):
+            self._gather(wait)
+
+    def _gather(self, seconds: float) -> None:
+        """There is little to do: one worker is enough, unless it is held up by its broker."""
+        context = self._context
+        if self._index and context.clock() - context.first_claimed_at < LED_SECONDS:
+            self._turn(None)
+            context.crew.rest(self._index, seconds)
+        else:
+            context.stopping.wait(seconds)
 
     # Claim and finalise ---------------------------------------------------------------------
 
@@ -119,7 +131,10 @@ class Worker:
         if context.policy.max_age is not None:
             self._expire(limit, floor)
         self._turns += 1
+        self._pace.claims()
         now = context.clock()
+        if self._index == 0:
+            context.first_claimed_at = now
         wanted = Wanted(
             token=fresh_token(),
             limit=limit,

@@ -1,26 +1,30 @@
 """
 Pace and crew: when a worker claims, and which workers claim at all.
 
-Both save work when there is little to do: one worker claims while few events arrive, and its pause
-grows with the time since the last event; all workers claim, without pauses, while there is a
-backlog.
+Both save work when there is little to do: one worker claims while few events arrive, waits a few
+milliseconds so that a round serves more of them, and pauses longer the longer nothing comes; all
+workers claim, without pauses, while there is a backlog.
 """
 
 import threading
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import NamedTuple
 
+from outbox_core.model.event import Claim
 from outbox_core.store.tokens import fresh_token
 
 SILENCE_SHARE = 0.1
 """The pause is a tenth of the silence so far: an event after one second of silence waits at most a
 tenth of a second, an event after half a minute three seconds."""
 
-TRICKLE_SHARE = 0.1
-"""Of a full batch. A round costs the database about the same for one event as for fifty."""
-LONGEST_BREATH_SECONDS = 0.05
+ENOUGH_SHARE = 0.1
+"""Of a full batch: no reason to wait for more. A round costs the database about the same for one
+event as for fifty."""
+LONGEST_GATHERING_SECONDS = 0.05
 """Even if `shortest` is longer: what was just published is only recorded with the next claim."""
+BYTES_PER_CLAIM = 8 * 1024 * 1024
+"""As `bytes_per_claim()` in the schema's `claim.sql`: large events fill a batch by their size."""
 
 
 class Pace:
@@ -30,7 +34,11 @@ class Pace:
         self._shortest = shortest
         self._longest = longest
         self._clock = clock
-        self._last = clock()
+        self._last = self._claimed_at = self._claimed_before = clock()
+
+    def claims(self) -> None:
+        """Called before each claim."""
+        self._claimed_before, self._claimed_at = self._claimed_at, self._clock()
 
     def found(self) -> None:
         self._last = self._clock()
@@ -39,10 +47,22 @@ class Pace:
         silence = self._clock() - self._last
         return min(self._longest, max(self._shortest, silence * SILENCE_SHARE))
 
-    def breath(self, found: int, limit: int) -> float:
-        """A short pause after a small batch, so that the next one serves more events; after a
-        larger batch it would only cost speed."""
-        return min(self._shortest, LONGEST_BREATH_SECONDS) if found < limit * TRICKLE_SHARE else 0.0
+    def gather(self, fullness: float) -> float:
+        """How long to wait for more events after a claim that filled this share of a batch.
+        Counted from claim to claim; and at the rate of this claim, only until there are enough: so
+        the larger the batches the shorter the wait, and a backlog does not wait."""
+        since_last = self._claimed_at - self._claimed_before
+        enough_after = since_last * ENOUGH_SHARE / fullness
+        wait = min(self._shortest, LONGEST_GATHERING_SECONDS, enough_after)
+        return max(0.0, self._claimed_at + wait - self._clock())
+
+
+def fullness(batch: Sequence[Claim], limit: int) -> float:
+    """Which share of the largest possible claim this is, by number or by size."""
+    by_number = len(batch) / limit
+    if by_number >= ENOUGH_SHARE:
+        return by_number
+    return max(by_number, sum(len(claim.payload) for claim in batch) / BYTES_PER_CLAIM)
 
 
 class Share(NamedTuple):
@@ -56,7 +76,8 @@ class Crew:
     """
     The workers of a process and the lanes that it holds.
 
-    Worker 0 always claims; the others rest until one of them finds more than fits into one batch.
+    Worker 0 always claims; the others rest until one of them finds more than fits into one batch,
+    and again when they find little.
     One worker at a time claims from a lane: lanes that another has in flight are left out.
     """
 

@@ -3,6 +3,7 @@
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from datetime import UTC, datetime
 from itertools import combinations
 from typing import TypeVar
 
@@ -20,7 +21,8 @@ from hypothesis.stateful import (
 
 from dev.services import wait_until
 from outbox_core.errors import StoreUnavailable
-from outbox_relay.worker.polling import Crew, Pace, Share
+from outbox_core.model.event import Claim
+from outbox_relay.worker.polling import Crew, Pace, Share, fullness
 
 T = TypeVar("T")
 NOTHING = Share((), None)
@@ -66,13 +68,72 @@ def test_an_idle_relay_looks_20_times_a_minute() -> None:
     assert looks == 20
 
 
-@pytest.mark.parametrize(("found", "pause"), [(1, 0.002), (199, 0.002), (200, 0.0), (2000, 0.0)])
-def test_a_trickle_gets_a_breath_and_a_backlog_none(found: int, pause: float) -> None:
-    assert Pace(0.002, 3.0, Clock()).breath(found, limit=2000) == pause
+def wait_after(
+    share: float, *, since_last: float, took: float = 0.0, shortest: float = 0.008
+) -> float:
+    """After a claim that filled this share of a batch and whose events took this long."""
+    clock = Clock()
+    pace = Pace(shortest, 60.0, clock)
+    clock.now += since_last
+    pace.claims()
+    clock.now += took
+    return pace.gather(share)
 
 
-def test_a_breath_is_short_although_looks_are_seldom() -> None:
-    assert Pace(50.0, 60.0, Clock()).breath(1, limit=2000) == 0.05
+def test_after_a_lone_event_the_next_claim_waits_for_more() -> None:
+    assert wait_after(1 / 2000, since_last=60.0) == pytest.approx(0.008)
+
+
+def test_the_time_from_claim_to_claim_counts() -> None:
+    assert wait_after(1 / 2000, since_last=1.0, took=0.005) == pytest.approx(0.003)
+    assert wait_after(1 / 2000, since_last=1.0, took=0.2) == 0.0
+
+
+def test_nobody_waits_longer_than_until_a_tenth_of_a_batch_is_there() -> None:
+    assert wait_after(0.05, since_last=0.003) == pytest.approx(0.006)
+
+
+@pytest.mark.parametrize("share", [0.1, 0.5, 1.0])
+def test_a_backlog_does_not_wait(share: float) -> None:
+    assert wait_after(share, since_last=0.02, took=0.02) == 0.0
+    assert wait_after(share, since_last=0.002, took=0.002) == 0.0
+
+
+def test_what_was_published_is_soon_recorded_although_claims_are_seldom() -> None:
+    assert wait_after(1 / 2000, since_last=100.0, shortest=50.0) == pytest.approx(0.05)
+
+
+@pytest.mark.parametrize(("rate", "rounds"), [(10, 10), (500, 125), (10_000, 125)])
+def test_rounds_do_not_grow_with_the_rate(rate: int, rounds: int) -> None:
+    """In a second, with rounds that take 3 ms; what is found is what came since the last claim."""
+    clock = Clock()
+    pace = Pace(0.008, 3.0, clock)
+    claims, served, start = 0, 0.0, clock.now
+    while clock.now < start + 1:
+        pace.claims()
+        found = int((clock.now - start) * rate - served)
+        if not found:
+            clock.now += 0.001
+            continue
+        served += found
+        claims += 1
+        clock.now += 0.003
+        clock.now += pace.gather(found / 2000)
+    assert claims == pytest.approx(rounds, abs=2)
+
+
+def claim_of(size: int) -> Claim:
+    at = datetime(2026, 1, 1, tzinfo=UTC)
+    return Claim(
+        *(1, 1, at, 1, 0, 0, -1, "id", "a.b", bytes(size)),
+        *(None,) * 12, created_at=at, max_attempts=None,
+    )  # fmt: skip
+
+
+def test_a_batch_is_full_by_number_or_by_size() -> None:
+    assert fullness([claim_of(10)] * 2000, 2000) == 1.0
+    assert fullness([claim_of(0)], 2000) == 1 / 2000
+    assert fullness([claim_of(4 * 1024 * 1024)], 2000) == 0.5
 
 
 # Crew ---------------------------------------------------------------------------------------

@@ -1,4 +1,4 @@
--- What a relay that does not order claims next. Called by outbox.claim.
+-- What a relay that does not order claims next. Called by outbox.turn.
 
 -- Choose without order; with `suspects`, first those that were in flight when a relay died. Rows that
 -- another process is claiming are skipped, not waited for. Retries and replays come back with hold = TIME:
@@ -7,7 +7,7 @@
 CREATE OR REPLACE FUNCTION outbox.choose(
     relay integer, row_limit integer, floor bigint, suspects boolean,
     OUT chosen bigint[], OUT line_from bigint
-) LANGUAGE plpgsql  -- planned by index, and never sorted: ../planner.sql
+) LANGUAGE plpgsql  -- planned as outbox.turn, and never sorted: ../planner.sql
     AS $$
 DECLARE
     share CONSTANT integer := outbox.due_share(outbox.bytes_per_claim());

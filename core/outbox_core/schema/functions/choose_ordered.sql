@@ -1,5 +1,5 @@
--- What a relay that orders claims next, in steps. outbox.claim calls choose_ordered; only choose_ordered
--- calls the steps, so they use its planner settings (../planner.sql).
+-- What a relay that orders claims next, in steps. Only outbox.turn calls choose_ordered, and only that
+-- calls the steps: so they use the planner settings of outbox.turn (../planner.sql).
 
 -- Is anything in line in these lanes?
 CREATE OR REPLACE FUNCTION outbox.has_line(relay integer, lanes smallint[], floor bigint)
@@ -122,8 +122,7 @@ END $$;
 CREATE OR REPLACE FUNCTION outbox.choose_ordered(
     relay integer, holder bigint, lanes smallint[], row_limit integer, lane_limit integer,
     floor bigint, suspects boolean, OUT chosen bigint[], OUT line_from bigint
-) LANGUAGE plpgsql  -- planned in loops: ../planner.sql
-    AS $$
+) LANGUAGE plpgsql AS $$  -- planned as outbox.turn: in loops
 DECLARE
     in_line boolean := outbox.has_line(relay, lanes, floor);
     behind bigint[];
@@ -150,13 +149,13 @@ BEGIN
       FROM outbox.judge_in_order(
                relay, lanes, row_limit, lane_limit, floor, suspects, in_line) j;
     IF behind IS NOT NULL THEN  -- out of the line, so that they are not scanned again and again
-        UPDATE outbox.delivery d SET hold = 'KEY'
-         WHERE d.relay_id = relay AND d.seq = ANY (behind) AND d.state::text = 'PENDING'
+        UPDATE outbox.delivery d SET hold = 'KEY' FROM outbox.rows_of(relay, behind) b
+         WHERE d.relay_id = b.relay_id AND d.seq = b.seq AND d.state::text = 'PENDING'
            AND d.key_hash IS NOT NULL;  -- otherwise it was just taken out of its lane: see relane
     END IF;
     IF early IS NOT NULL THEN
-        UPDATE outbox.delivery d SET hold = 'NONE'
-         WHERE d.relay_id = relay AND d.seq = ANY (early)
+        UPDATE outbox.delivery d SET hold = 'NONE' FROM outbox.rows_of(relay, early) e
+         WHERE d.relay_id = e.relay_id AND d.seq = e.seq
            AND d.state::text = 'PENDING';  -- as text: see release_keys
     END IF;
 END $$;

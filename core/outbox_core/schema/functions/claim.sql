@@ -1,6 +1,4 @@
--- The claim. It is a function, like the others that relays call, for two reasons. The backend caches its
--- plan, even behind a pooler that forbids prepared statements; and it has its own planner settings, because
--- a plan made while the table was empty must not scan all of it when a million rows wait.
+-- How much a claim takes; turn.sql makes it.
 
 -- A claim takes at most this many bytes of payload and headers, or one event: so a relay's memory is
 -- bounded.
@@ -14,66 +12,13 @@ CREATE OR REPLACE FUNCTION outbox.due_share(whole integer) RETURNS integer
     LANGUAGE sql IMMUTABLE PARALLEL SAFE
     AS $$ SELECT CASE WHEN whole > 1 THEN whole - greatest(1, whole / 4) ELSE whole END $$;
 
--- The claim itself: claims what was chosen under the token `fence`, which the caller has drawn: so the
--- caller can find its claims even if the answer is lost. By key, because what choose_ordered chose is not
--- locked. Without any other condition that an index could serve: with poor statistics the planner would
--- scan that index instead. With a `holder` it is a claim in order. One function, because every function
--- that a row passes through copies it once more.
--- A delivery in line is due, whatever its available_at: that is when its producer's transaction began,
--- which may be after ours began, or the clock was set back. If it were left out, the next event of its key
--- would overtake it. `least`, so that nothing is ever claimed before its available_at.
--- `name` must be the name of `relay`: in a restored database the id may be another relay's.
--- `floor` is valid for one server, which `server` identifies by its start time: on any other, after a
--- failover or a restore, seqs below it may be handed out again.
--- A traceparent has 55 characters; anything much longer is not one, and is left out.
+-- A claim alone, as relays of the previous version send it; theirs of this one call outbox.turn.
 CREATE OR REPLACE FUNCTION outbox.claim(
     relay integer, name text, owner text, fence bigint, row_limit integer, lease interval, floor bigint,
     server timestamptz, suspects boolean, durable boolean, holder bigint DEFAULT NULL,
     lanes smallint[] DEFAULT NULL, lane_limit integer DEFAULT NULL
-) RETURNS SETOF outbox.claimed LANGUAGE plpgsql  -- planned in loops: ../planner.sql
-    AS $$
-DECLARE
-    chosen bigint[];
-    line_from bigint;
+) RETURNS SETOF outbox.claimed LANGUAGE plpgsql AS $$
 BEGIN
-    PERFORM 1 FROM outbox.relay r WHERE r.id = relay AND r.name = claim.name;
-    IF NOT FOUND THEN
-        RETURN;
-    END IF;
-    IF server IS DISTINCT FROM pg_postmaster_start_time() THEN
-        floor := 0;
-    END IF;
-    IF holder IS NULL THEN
-        SELECT c.chosen, c.line_from INTO chosen, line_from
-          FROM outbox.choose(relay, row_limit, floor, suspects) c;
-    ELSE
-        SELECT c.chosen, c.line_from INTO chosen, line_from
-          FROM outbox.choose_ordered(relay, holder, lanes, row_limit, lane_limit, floor, suspects) c;
-    END IF;
-    IF chosen IS NULL THEN
-        RETURN;
-    END IF;
-    IF NOT durable THEN
-        -- If a crash of the server undoes a claim, nothing is lost: no need to wait for the disk. The end
-        -- of a claim must be durable, so a transaction that does both is.
-        PERFORM set_config('synchronous_commit', 'off', true);
-    END IF;
-    RETURN QUERY
-    WITH mine AS (
-        UPDATE outbox.delivery d SET
-            state = 'CLAIMED', hold = 'NONE', attempts = d.attempts + 1, claimed_at = now(),
-            claimed_by = owner, claim_token = fence, lease_until = now() + lease,
-            available_at = least(d.available_at, now())
-         WHERE d.relay_id = relay AND d.seq = ANY (chosen) AND d.state = 'PENDING'
-           AND (d.hold = 'NONE' OR d.available_at <= now())
-        RETURNING d.seq, d.attempts, d.attempts_base, d.crashes, d.lane, d.age_from,
-                  d.previous_published_at IS NOT NULL AS was_published)
-    SELECT d.seq, fence, now(), d.attempts, d.attempts_base, d.crashes, d.lane,
-           e.event_id::text, e.event_type, e.payload, e.content_type, e.headers::text,
-           CASE WHEN length(e.metadata->>'traceparent') <= 512 THEN e.metadata->>'traceparent' END,
-           e.partition_key, e.ordering_key, e.tenant_id,
-           e.correlation_id, e.causation_id::text, e.idempotency_key, e.aggregate_type,
-           e.aggregate_id, CASE WHEN outbox.in_calendar(e.occurred_at) THEN e.occurred_at END,
-           e.created_at, e.max_attempts, line_from, d.age_from, d.was_published
-      FROM mine d JOIN outbox.event e ON e.seq = d.seq;
+    RETURN QUERY SELECT * FROM outbox.turn(relay, name, owner, fence, row_limit, lease, floor, server,
+                                           suspects, durable, holder, lanes, lane_limit);
 END $$;

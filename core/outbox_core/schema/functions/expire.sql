@@ -32,14 +32,16 @@ BEGIN
         RETURN;
     END IF;
     SELECT array_agg(l.seq) INTO old FROM (
-        SELECT d.seq FROM outbox.delivery d
-         WHERE d.relay_id = relay AND d.seq = ANY (old) AND d.state = 'PENDING'
+        SELECT d.seq FROM outbox.rows_of(relay, old) o JOIN outbox.delivery d
+            ON d.relay_id = o.relay_id AND d.seq = o.seq
+         WHERE d.state = 'PENDING'
            AND (d.age_from IS NULL OR d.age_from < now() - max_age)  -- not replayed just now
-           FOR UPDATE SKIP LOCKED) l;
+           FOR UPDATE OF d SKIP LOCKED) l;
     UPDATE outbox.delivery d SET
         state = 'CLAIMED', hold = 'NONE', claimed_at = now(), claimed_by = owner,
         claim_token = 0, lease_until = now()
-     WHERE d.relay_id = relay AND d.seq = ANY (old);
+      FROM outbox.rows_of(relay, old) o
+     WHERE d.relay_id = o.relay_id AND d.seq = o.seq;
     RETURN QUERY
     WITH dead AS (
         UPDATE outbox.delivery d SET
@@ -48,7 +50,8 @@ BEGIN
             last_error = jsonb_build_object('class', 'expired', 'code', 'MAX_AGE', 'at', now(),
                              'text', format('older than the relay''s maxAge of %s', max_age)),
             claimed_at = NULL, claimed_by = NULL, claim_token = NULL, lease_until = NULL
-         WHERE d.relay_id = relay AND d.seq = ANY (old)
+          FROM outbox.rows_of(relay, old) o
+         WHERE d.relay_id = o.relay_id AND d.seq = o.seq
         RETURNING d.seq)
     SELECT dead.seq, e.event_id::text FROM dead JOIN outbox.event e ON e.seq = dead.seq;
     PERFORM outbox.release_behind(relay, old);  -- if the dead do not block their keys

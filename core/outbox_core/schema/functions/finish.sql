@@ -2,31 +2,43 @@
 
 -- Published. Fenced by the claim's token: claims that were taken over meanwhile are not changed, but
 -- returned. By key, because a renewal may move the row at this very moment: by its ctid it would be
--- missed, and stay claimed although it is published. The list occurs twice, once for the index and once
--- for the join: so the plan reads only these rows, whatever the statistics are. (And without
--- `state = 'CLAIMED'`: the planner would choose the index of claimed rows.)
-CREATE OR REPLACE FUNCTION outbox.finish_published(
+-- missed, and stay claimed although it is published. Each row is looked up by its primary key: the list
+-- is written as in rows_of.sql. (And without `state = 'CLAIMED'`: the planner would choose the index of
+-- claimed rows.)
+CREATE OR REPLACE FUNCTION outbox.record_published(
     relay integer, fence bigint, seqs bigint[], results text[]
-) RETURNS SETOF bigint LANGUAGE plpgsql  -- planned by hash: ../planner.sql
-    AS $$
+) RETURNS bigint[] LANGUAGE plpgsql AS $$  -- planned as those who call it: in loops
 DECLARE
     done integer;
 BEGIN
     UPDATE outbox.delivery d SET
         state = 'PUBLISHED', published_at = now(), result = v.result, crashes = 0,
         claimed_at = NULL, claimed_by = NULL, claim_token = NULL, lease_until = NULL
-      FROM unnest(seqs, results) AS v (seq, result)
-     WHERE d.relay_id = relay AND d.seq = ANY (seqs) AND d.seq = v.seq AND d.claim_token = fence;
+      FROM (SELECT relay AS relay_id, u.* FROM unnest(seqs, results) AS u (seq, result)
+             WHERE u.seq BETWEEN 1 AND 9223372036854775807 OFFSET 0) v
+     WHERE d.relay_id = v.relay_id AND d.seq = v.seq AND d.claim_token = fence;
     GET DIAGNOSTICS done = ROW_COUNT;
     IF EXISTS (SELECT 1 FROM outbox.delivery p WHERE p.relay_id = relay AND p.hold = 'KEY') THEN
         PERFORM outbox.release_behind(relay, seqs);
     END IF;
-    IF done < cardinality(seqs) THEN
-        -- What we wrote in a first try, whose answer was lost, does not count as lost.
-        RETURN QUERY SELECT v.seq FROM unnest(seqs, results) AS v (seq, result)
-          LEFT JOIN outbox.delivery d ON d.relay_id = relay AND d.seq = ANY (seqs) AND d.seq = v.seq
-         WHERE d.result IS DISTINCT FROM v.result OR d.state::text <> 'PUBLISHED';
+    IF done = cardinality(seqs) THEN
+        RETURN '{}';
     END IF;
+    -- What we wrote in a first try, whose answer was lost, does not count as lost.
+    RETURN ARRAY(SELECT v.seq
+        FROM (SELECT relay AS relay_id, u.* FROM unnest(seqs, results) AS u (seq, result)
+               WHERE u.seq BETWEEN 1 AND 9223372036854775807 OFFSET 0) v
+        LEFT JOIN outbox.delivery d ON d.relay_id = v.relay_id AND d.seq = v.seq
+       WHERE d.result IS DISTINCT FROM v.result OR d.state::text <> 'PUBLISHED');
+END $$;
+
+-- The same without a claim after it: the last batch of a process, and relays of the previous version.
+CREATE OR REPLACE FUNCTION outbox.finish_published(
+    relay integer, fence bigint, seqs bigint[], results text[]
+) RETURNS SETOF bigint LANGUAGE plpgsql  -- planned in loops: ../planner.sql
+    AS $$
+BEGIN
+    RETURN QUERY SELECT unnest(outbox.record_published(relay, fence, seqs, results));
 END $$;
 
 -- Not published: PENDING again, or DEAD, each with its own error. Returns the claims that were lost.
@@ -36,7 +48,7 @@ CREATE OR REPLACE FUNCTION outbox.finish_failed(
     refunds boolean[],          -- it does not count as an attempt: the budget is not changed
     crashed boolean[],          -- its lease expired
     errors text[]               -- {"class", "code", "text"} or null to keep the last one
-) RETURNS SETOF bigint LANGUAGE plpgsql  -- planned by hash: ../planner.sql
+) RETURNS SETOF bigint LANGUAGE plpgsql  -- planned in loops: ../planner.sql
     AS $$
 DECLARE
     done bigint[];
@@ -54,10 +66,11 @@ BEGIN
             crashes = CASE WHEN v.crash THEN d.crashes + 1 ELSE 0 END,
             last_error = coalesce(v.error::jsonb || jsonb_build_object('at', now()), d.last_error),
             claimed_at = NULL, claimed_by = NULL, claim_token = NULL, lease_until = NULL
-          FROM unnest(seqs, fences, states, holds, delays, refunds, crashed, errors)
-               AS v (seq, fence, state, hold, delay, refund, crash, error)
-         WHERE d.relay_id = relay AND d.seq = ANY (seqs) AND d.seq = v.seq
-           AND d.claim_token = v.fence
+          FROM (SELECT relay AS relay_id, u.*
+                  FROM unnest(seqs, fences, states, holds, delays, refunds, crashed, errors)
+                       AS u (seq, fence, state, hold, delay, refund, crash, error)
+                 WHERE u.seq BETWEEN 1 AND 9223372036854775807 OFFSET 0) v
+         WHERE d.relay_id = v.relay_id AND d.seq = v.seq AND d.claim_token = v.fence
         RETURNING d.seq)
     SELECT array_agg(e.seq) INTO done FROM ended e;
     IF EXISTS (SELECT 1 FROM outbox.delivery p WHERE p.relay_id = relay AND p.hold = 'KEY') THEN

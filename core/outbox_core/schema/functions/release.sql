@@ -26,7 +26,8 @@ BEGIN
     UPDATE outbox.delivery d SET
         hold = CASE WHEN d.crashes > 0 THEN 'SUSPECT' ELSE 'TIME' END::outbox.hold,
         available_at = greatest(d.available_at, now())
-     WHERE d.relay_id = relay AND d.seq = ANY (freed)
+      FROM outbox.rows_of(relay, freed) f
+     WHERE d.relay_id = f.relay_id AND d.seq = f.seq
        AND d.hold::text = 'KEY';  -- as text, so that the index on 'KEY' is not scanned instead
     GET DIAGNOSTICS moved = ROW_COUNT;
     RETURN moved;
@@ -34,12 +35,13 @@ END $$;
 
 -- These deliveries may no longer block their keys.
 CREATE OR REPLACE FUNCTION outbox.release_behind(relay integer, seqs bigint[]) RETURNS void
-    LANGUAGE plpgsql  -- planned by index: ../planner.sql
+    LANGUAGE plpgsql  -- planned in loops: ../planner.sql
     AS $$
 BEGIN
     PERFORM outbox.release_keys(relay, ARRAY(
-        SELECT DISTINCT d.key_hash FROM outbox.delivery d
-         WHERE d.relay_id = relay AND d.seq = ANY (seqs) AND d.key_hash IS NOT NULL));
+        SELECT DISTINCT d.key_hash FROM outbox.rows_of(relay, seqs) v JOIN outbox.delivery d
+            ON d.relay_id = v.relay_id AND d.seq = v.seq
+         WHERE d.key_hash IS NOT NULL));
 END $$;
 
 -- Finds keys that were missed when they became free: checks the next key_limit keys that have waiting

@@ -2,13 +2,14 @@
 
 -- Extends the claims under the token `fence` by a lease. Returns how many were still ours.
 CREATE OR REPLACE FUNCTION outbox.renew(relay integer, fence bigint, seqs bigint[], lease interval)
-    RETURNS integer LANGUAGE plpgsql  -- planned by index: ../planner.sql
+    RETURNS integer LANGUAGE plpgsql  -- planned in loops: ../planner.sql
     AS $$
 DECLARE
     done integer;
 BEGIN
     UPDATE outbox.delivery d SET lease_until = now() + lease
-     WHERE d.relay_id = relay AND d.seq = ANY (seqs) AND d.claim_token = fence;
+      FROM outbox.rows_of(relay, seqs) v
+     WHERE d.relay_id = v.relay_id AND d.seq = v.seq AND d.claim_token = fence;
     GET DIAGNOSTICS done = ROW_COUNT;
     RETURN done;
 END $$;
