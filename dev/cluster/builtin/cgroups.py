@@ -18,6 +18,9 @@ MOUNTS = Path("/proc/self/mountinfo")
 NEEDED = ("cpu", "memory", "pids")
 COMPONENTS = "components"
 """Where our own processes are; Kubernetes makes its `kubepods` beside it."""
+SHARE = 4
+"""Of the processors' time, where a single process outside has 1. With 1 the whole node, with a
+broker and a database in its pods, would get as little as one process of the tests beside it."""
 
 
 @dataclass(frozen=True)
@@ -82,6 +85,9 @@ class Cgroup:
                 for folder in (root, root / self.name):
                     wanted = " ".join(f"+{name}" for name in names)
                     (folder / "cgroup.subtree_control").write_text(wanted)
+        is_old = self._hierarchies.version == 1
+        file, usual = ("cpu.shares", 1024) if is_old else ("cpu.weight", 100)
+        (self._hierarchies.controllers["cpu"] / self.name / file).write_text(str(SHARE * usual))
 
     def processes(self) -> list[int]:
         pids: list[int] = []

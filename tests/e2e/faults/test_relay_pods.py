@@ -110,7 +110,7 @@ def test_lc_34_a_pod_deleted_by_force_under_load_loses_nothing(stage: Stage) -> 
     stage.namespace.kube.core.delete_namespaced_pod(
         victim, stage.namespace.name, grace_period_seconds=0
     )
-    stage.finish(emitting, 90)
+    stage.finish(emitting, 240)
     told = stage.arrived(20_000)
     assert told["missing"] == 0
     assert told["disorder"] == 0

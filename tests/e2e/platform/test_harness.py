@@ -116,6 +116,13 @@ def test_up_twice_is_up_once(node: BuiltInNode) -> None:
     assert node.status()
 
 
+def test_the_whole_node_counts_for_more_than_one_process(node: BuiltInNode) -> None:
+    found = cgroups.hierarchies()
+    group = found.controllers["cpu"] / INSTANCE.cgroup
+    file, usual = ("cpu.shares", 1024) if found.version == 1 else ("cpu.weight", 100)
+    assert int((group / file).read_text()) == cgroups.SHARE * usual
+
+
 def test_a_reader_that_has_seen_enough_is_no_error(node: BuiltInNode) -> None:
     read, write = os.pipe()
     os.close(read)
