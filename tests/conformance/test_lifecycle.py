@@ -289,7 +289,7 @@ def test_lc_30_a_relay_that_comes_back_late_finalises_nothing_and_counts_it(
             Reaper(conn, relay, relay_settings()).reap()
 
     broker.before = stolen_from
-    local = run_relay(outbox.dsn, broker)
+    local = run_relay(outbox.dsn, broker, lease="60s")  # else it is renewed before the reaper comes
     wait_until(lambda: outbox.event(event_id)["state"] == "PUBLISHED", 20, "published after all")
     assert len(broker.calls) == 2
     metrics = local.relay._context.metrics
