@@ -24,6 +24,12 @@ from outbox_operator.shared.seen import Pod
 from outbox_operator.shared.store import store_secrets
 
 
+def pods_of(replay: OutboxReplay, pods: list[JsonObject]) -> list[JsonObject]:
+    """Without those of an earlier replay of the same name."""
+    uid = replay.metadata.uid
+    return [b for b in pods if (b["metadata"].get("labels") or {}).get(UID) == uid]
+
+
 def staying(pods: list[JsonObject]) -> list[JsonObject]:
     """Without pods that are being deleted. Their network may already be gone, and while we waited
     for an answer, the termination message could come and be deleted with the pod."""
@@ -52,11 +58,11 @@ class ReplayGatherer:
         return ReplaySeen(children=found, drivers=[Driver.of(b, None) for b in pods])
 
     def _pods(self, replay: OutboxReplay) -> list[JsonObject]:
-        return [
-            b
-            for b in self._informers.of(PODS.name, owner(replay))
-            if (b["metadata"].get("labels") or {}).get(UID) == replay.metadata.uid
-        ]
+        return pods_of(replay, self._informers.of(PODS.name, owner(replay)))
+
+    def _gone(self, replay: OutboxReplay) -> list[Driver]:
+        pods = pods_of(replay, self._informers.deleted(PODS.name, owner(replay)))
+        return [Driver.of(b, None) for b in pods if component(b) == "driver"]
 
     async def replay(self, replay: OutboxReplay) -> ReplaySeen:
         pods = self._pods(replay)
@@ -83,6 +89,7 @@ class ReplayGatherer:
                 )
                 for b in drivers
             ],
+            gone=self._gone(replay),
             executors=[
                 pod
                 for b in pods

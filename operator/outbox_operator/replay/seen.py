@@ -79,6 +79,8 @@ class ReplaySeen(Surroundings):
     """The relay exists, but its spec is invalid."""
     drivers: Sequence[Driver] = ()
     """The drivers of all attempts whose pods still exist."""
+    gone: Sequence[Driver] = ()
+    """The drivers whose pods were deleted a moment ago."""
     executors: Sequence[Pod] = ()
     """The executors that have not ended."""
     spark_operator: bool = False
@@ -86,3 +88,7 @@ class ReplaySeen(Surroundings):
 
     def driver(self, attempt: int) -> Driver | None:
         return next((d for d in self.drivers if d.attempt == attempt), None)
+
+    def last_of(self, attempt: int) -> Driver | None:
+        """Also if its pod is already gone."""
+        return next((d for d in (*self.drivers, *self.gone) if d.attempt == attempt), None)

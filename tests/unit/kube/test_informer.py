@@ -101,6 +101,34 @@ def test_it_lists_and_then_follows() -> None:
     asyncio.run(test())
 
 
+def test_the_last_state_of_what_was_deleted_is_kept_for_a_while(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The kubelet writes how a pod ended, and deletes it: nobody looks in between."""
+
+    async def server(request: web.Request) -> web.StreamResponse:
+        if "watch" not in request.query:
+            return listed(config_map("a", 1))
+        if request.query["resourceVersion"] != "1":
+            await asyncio.sleep(5)
+        return await stream(
+            request,
+            {"type": "MODIFIED", "object": config_map("a", 2)},
+            {"type": "DELETED", "object": config_map("a", 3)},
+        )
+
+    async def test() -> None:
+        async with informed(server) as (informer, _):
+            await until(lambda: informer.served and not names(informer))
+            (last,) = informer.deleted(("shop", "orders"))
+            assert last["metadata"]["resourceVersion"] == "3"
+            assert informer.deleted(("shop", "bills")) == []
+            monkeypatch.setattr("outbox_operator.kube.watch.informer.DELETED_SECONDS", 0.0)
+            assert informer.deleted(("shop", "orders")) == []
+
+    asyncio.run(test())
+
+
 def test_a_watch_that_has_expired_is_begun_anew_and_what_went_meanwhile_is_gone() -> None:
     lists = 0
 

@@ -385,6 +385,18 @@ def test_suspended_from_the_start_nothing_is_made() -> None:
     assert decide_step(after(found), around(), NOW) == Start(1, "Job")
 
 
+def test_the_last_words_of_a_driver_count_although_its_pod_is_gone() -> None:
+    """Its termination message is written in the moment in which the pod is deleted."""
+    seen = around(driver(running=True, report=report(matched=200, replayed=70)), job=child())
+    stopping = looked(after(running(), suspend=True), seen)
+    words = report("Stopped", matched=200, replayed=90, final=True)
+    gone = around(gone=[ended(143, words)])
+    found = looked(after(stopping, suspend=True), gone, SOON)
+    assert (found.phase, found.replayed) == ("Suspended", 90)
+    assert "The figures are" not in (found.message or "")
+    assert looked(after(found, suspend=True), around(), SOON) == found
+
+
 def test_suspended_midway_it_keeps_what_is_done_and_goes_on_with_another_attempt() -> None:
     seen = around(driver(running=True, report=report(matched=200, replayed=70)), job=child())
     found = looked(after(running(), suspend=True), seen)

@@ -28,6 +28,9 @@ UNKNOWN_KIND_SECONDS = 30.0
 """How often to check whether the cluster has a kind that belongs to another operator. Also how long
 a kind that was there must be missing before we do without it: an API server that has just started
 does not serve all kinds yet."""
+DELETED_SECONDS = 60.0
+"""How long the last state of a deleted object is kept: the kubelet writes how a pod's containers
+ended, and deletes the pod in the same moment."""
 
 Owner = tuple[str, str]
 """Namespace and name of a resource."""
@@ -51,6 +54,8 @@ class Informer:
         self._changed = changed
         self._found: dict[Owner, JsonObject] = {}
         self._of: dict[Owner, set[Owner]] = {}
+        self._deleted: dict[Owner, tuple[float, JsonObject]] = {}
+        """With when that was, the earliest first."""
         self._watches = watches
         self.synced = asyncio.Event()
         self.served = False
@@ -61,6 +66,17 @@ class Informer:
     def of(self, owner: Owner) -> list[JsonObject]:
         """The objects that belong to a resource."""
         return [self._found[key] for key in sorted(self._of.get(owner, ()))]
+
+    def deleted(self, owner: Owner) -> list[JsonObject]:
+        """The last states of those that were deleted a moment ago."""
+        self._drop_old()
+        return [body for _, body in self._deleted.values() if owner_of(body) == owner]
+
+    def _drop_old(self) -> None:
+        for key, (at, _) in list(self._deleted.items()):
+            if time.monotonic() - at < DELETED_SECONDS:
+                break
+            del self._deleted[key]
 
     async def run(self) -> None:
         """Never returns. When the server restarts, or no longer has the changes since our last
@@ -145,6 +161,9 @@ class Informer:
                         frozenset(),
                     )
                 case "DELETED":
+                    self._drop_old()
+                    self._deleted.pop(key_of(body), None)
+                    self._deleted[key_of(body)] = time.monotonic(), body
                     self._forget(key_of(body))
                 case "ADDED" | "MODIFIED":
                     self._note(body)
@@ -212,6 +231,11 @@ class Informers:
 
     def of(self, kind: str, owner: Owner) -> list[JsonObject]:
         return [b for i in self._all if i.kind.name == kind for b in i.of(owner)]
+
+    def deleted(self, kind: str, owner: Owner) -> list[JsonObject]:
+        """The last states of those that were deleted a moment ago, as far as the watch showed
+        them."""
+        return [b for i in self._all if i.kind.name == kind for b in i.deleted(owner)]
 
     def served(self, kind: str) -> bool:
         return any(i.served for i in self._all if i.kind.name == kind)

@@ -114,8 +114,8 @@ def decide_step(replay: OutboxReplay, seen: ReplaySeen, now: datetime) -> Step:
 
 
 def last_report(replay: OutboxReplay, seen: ReplaySeen) -> ReplayReport | None:
-    """The last report of the last attempt's driver, as long as its pod exists."""
-    driver = seen.driver(replay.status.attempts or 0)
+    """The last report of the last attempt's driver; None some time after its pod is gone."""
+    driver = seen.last_of(replay.status.attempts or 0)
     if driver is None:
         return None
     return driver.report if driver.ended is None else driver.ended.report
