@@ -48,8 +48,6 @@ class ReplayAttempt:
         self._settings, self._report, self._health = settings, report, health
         self._speed = Speed()
         self._logged_at = float("-inf")
-        self._tasks_ended = True
-        """No task of this attempt can give anything back any more."""
         self.begun = False
         """The store has accepted us, and knows the relay."""
 
@@ -91,7 +89,8 @@ class ReplayAttempt:
                 # Even if we have not begun: an earlier attempt may have been killed.
                 if store.ask(lambda conn: replays.stop(conn, self._settings.id, why)):
                     self._check(store)
-                    self._report.update(final=self._tasks_ended, **NO_PROGRESS)
+                    # No task can change them now: see replay_take in the schema.
+                    self._report.update(final=True, **NO_PROGRESS)
         except OutboxError as error:
             log.warning("could not record the end of this attempt: %s", error)
 
@@ -144,7 +143,6 @@ class ReplayAttempt:
         )
         try:
             stopping.raise_if_requested()
-            self._tasks_ended = False
             engine.start()
             self._report.update(pace=pace, message="waiting for executors")
             before = self._check(store)
@@ -158,7 +156,7 @@ class ReplayAttempt:
             self._report_stop()  # at once: we may be killed before Spark has stopped
             raise
         finally:
-            self._tasks_ended = engine.stop()
+            engine.stop()
         progress = self._check(store)
         if progress.chunks_done < progress.chunks:
             raise EngineFailed(

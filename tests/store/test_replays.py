@@ -1,16 +1,18 @@
 """A bulk replay from beginning to end: what it moves, what it leaves alone, what is kept."""
 
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 from uuid import uuid4
 
 import psycopg
 import pytest
 
-from dev.services import PgBouncer, Postgres
+from dev.services import PgBouncer, Postgres, wait_until
 from fixtures.bulk import Bulk, emit_many, end_all, replay_settings
 from fixtures.cli import Cli
 from fixtures.outbox import Holder, Outbox
 from outbox_core.errors import (
+    OutboxError,
     PermissionDenied,
     RelayUnknown,
     RequestRefused,
@@ -182,6 +184,30 @@ def test_every_step_may_be_repeated(outbox: Outbox, relay: int) -> None:
         replays.finish(outbox.conn, bulk.id)
     assert replays.begin(outbox.conn, settings) == (relay, False, True, True, 120)
     assert outbox.value("SELECT count(*) FROM outbox.audit WHERE action = 'replay-end'") == 1
+
+
+def test_once_it_was_stopped_no_task_adds_to_what_was_counted(outbox: Outbox, relay: int) -> None:
+    """Tasks on other machines may live longer than the driver that has counted."""
+    emit_many(outbox, 120)
+    end_all(outbox, relay, "DEAD")
+    bulk = Bulk(outbox)
+    bulk.take()
+    watching = outbox.connect(autocommit=True)
+    waiting = "SELECT count(*) FROM pg_locks WHERE NOT granted AND locktype = 'transactionid'"
+
+    def waits() -> bool:
+        return watching.execute(waiting).fetchone() == (1,)
+
+    with ThreadPoolExecutor() as task, outbox.connect() as stopping:
+        stopping.execute("UPDATE outbox.replay SET stopped_at = now()")
+        taking = task.submit(bulk.take)
+        wait_until(waits, 10, "the task waits for the replay's row")
+        stopping.commit()
+        with pytest.raises(OutboxError, match="was stopped meanwhile"):
+            taking.result(10)
+    assert bulk.take().outcome == "done"
+    assert bulk.progress().replayed == 50
+    assert outbox.states() == {"PENDING": 50, "DEAD": 70}
 
 
 def test_a_replay_that_was_stopped_goes_on_where_it_was(outbox: Outbox, relay: int) -> None:

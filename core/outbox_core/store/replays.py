@@ -285,7 +285,7 @@ def _finish(conn: Connection, replay_id: str) -> None:
 
 def stop(conn: Connection, replay_id: str, why: str = "") -> bool:
     """Record that nobody is working on it, and what went wrong, if anything; what is done stays
-    done. False: there is no such replay."""
+    done, and no task adds to it from now on. False: there is no such replay."""
     with translated(), conn.transaction():
         rows = fetch(conn, LOCK, {"id": replay_id})
         if rows and rows[0]["finished_at"] is None and rows[0]["stopped_at"] is None:

@@ -72,7 +72,7 @@ END $$;
 --   taken  a chunk was done: `replayed` and `skipped` events
 --   wait   not now: `wait` seconds, to keep the pace
 --   busy   other tasks have the next chunks
---   done   nothing is left
+--   done   nothing is left, or the replay was stopped
 CREATE OR REPLACE FUNCTION outbox.replay_take(
     replay text, worker text,
     OUT outcome text, OUT replayed integer, OUT skipped jsonb, OUT wait double precision,
@@ -99,7 +99,7 @@ BEGIN
         RAISE EXCEPTION 'outbox: the relay of replay % was retired', replay
             USING ERRCODE = 'restrict_violation', HINT = 'Nothing publishes for it any more.';
     END IF;
-    IF job.chunks_done = job.chunks THEN
+    IF job.chunks_done = job.chunks OR job.stopped_at IS NOT NULL THEN
         outcome := 'done';
         RETURN;
     END IF;
@@ -137,7 +137,11 @@ BEGIN
         skipped = outbox.add_counts(r.skipped, replay_take.skipped),
         next_at = greatest(r.next_at, clock_timestamp() - interval '0.1 s')
                   + make_interval(secs => replay_take.replayed / r.pace)
-     WHERE r.id = replay;
+     WHERE r.id = replay AND r.stopped_at IS NULL;
+    IF NOT FOUND THEN  -- what was counted when it was stopped stays true: the chunk is undone
+        RAISE EXCEPTION 'outbox: replay % was stopped meanwhile', replay
+            USING ERRCODE = 'restrict_violation', HINT = 'When it is resumed, the chunk is done again.';
+    END IF;
     outcome := 'taken';
     band := chunk.band;
     n := chunk.n;
