@@ -156,10 +156,10 @@ def leave_claims(stage: Stage) -> None:
     if stage.ordering == "Key":
         ghost = Holder(stage.outbox, relay, owner="ghost")
         assert ghost.claim(limit=10)
-        ghost.expire()
+        ghost.expire()  # its claims go with its lanes; were they overdue too, either may come first
     else:
         assert stage.outbox.claim(relay, limit=10, owner="ghost")
-    stage.outbox.sql("UPDATE outbox.delivery SET lease_until = now() WHERE state = 'CLAIMED'")
+        stage.outbox.sql("UPDATE outbox.delivery SET lease_until = now() WHERE state = 'CLAIMED'")
 
 
 def expiring(stage: Stage) -> None:
