@@ -72,26 +72,20 @@ class Engine:
             raise error
         return True
 
-    def stop(self) -> bool:
-        """Stop Spark, and everything that is still running. True: every task has ended. Without
-        waiting for that, executors would go on for a moment after Spark has stopped here."""
+    def stop(self) -> None:
+        """Stop Spark, and everything that is still running. Without waiting for the tasks,
+        executors would go on for a moment after Spark has stopped here."""
         with suppress(Exception):  # it may have stopped already
             self._spark.cancelAllJobs()
-        ended = self._wait_for_tasks()
+        self._wait_for_tasks()
         with suppress(Exception):
             self._spark.stop()
-        return ended
 
-    def _wait_for_tasks(self) -> bool:
+    def _wait_for_tasks(self) -> None:
         deadline = time.monotonic() + TASKS_END_SECONDS
-        try:
-            while self._is_busy():
-                if time.monotonic() >= deadline:
-                    return False
+        with suppress(Exception):  # Spark has stopped, or is broken: nobody knows
+            while self._is_busy() and time.monotonic() < deadline:
                 time.sleep(TASKS_CHECK_SECONDS)
-        except Exception:  # Spark has stopped, or is broken: nobody knows
-            return False
-        return True
 
     def _is_busy(self) -> bool:
         """Tasks may start as long as their job runs, and end later than their job."""

@@ -169,8 +169,8 @@ class ReplayReport(ReportPart):
     """When matched, replayed and skipped were read in the database. None: not yet, or the driver
     does not report it."""
     final: bool = False
-    """They were read when no task was left that could change them. Otherwise more may have been
-    done since."""
+    """They were read after the stop was recorded, and nothing is replayed after that. Otherwise
+    more may have been done since."""
 
     @property
     def figures_as_of(self) -> datetime | None:
