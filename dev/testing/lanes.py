@@ -44,6 +44,20 @@ class Lane:
             return self.number == 1
         return self.has_cluster or not suite.uses_cluster
 
+    def next_of(self, waiting: Iterable[Suite]) -> Suite | None:
+        """The suites of e2e run in the first lane alone, one after the other: two of them at once
+        starve each other on two cores. It helps the other lanes when it has done them, first with
+        what needs a cluster, since its own runs. The other lanes leave that to the end: a second
+        cluster takes a fifth of a core from its start on. Suites that mostly wait have a lane of
+        their own, and are the last to be helped with."""
+        is_first = self.number == 1
+        fits = (s for s in waiting if self.can_run(s) and not s.runs_alone)
+        return min(  # of several, the first
+            fits,
+            key=lambda s: (not s.is_scenario, s.mostly_waits, s.uses_cluster is not is_first),
+            default=None,
+        )
+
 
 def default_count() -> int:
     """As many as there are processors; one more for suites that mostly wait comes on top."""

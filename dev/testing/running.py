@@ -54,15 +54,10 @@ class Run:
             await self._run(suite, lane)
 
     def _next_for(self, lane: Lane) -> Suite | None:
-        """The suites of e2e run in the first lane alone, one after the other: two of them at once
-        starve each other on two cores. It helps the other lanes when it has done them; those that
-        mostly wait have a lane of their own, and are the last to be helped with."""
-        fits = [s for s in self._waiting if lane.can_run(s) and not s.runs_alone]
-        fits.sort(key=lambda s: (not s.is_scenario, s.mostly_waits))  # otherwise as they are
-        if not fits:
-            return None
-        self._waiting.remove(fits[0])
-        return fits[0]
+        suite = lane.next_of(self._waiting)
+        if suite:
+            self._waiting.remove(suite)
+        return suite
 
     async def _run(self, suite: Suite, lane: Lane) -> None:
         file = self._output / suite.name.replace("/", "-")

@@ -19,7 +19,8 @@ MINUTES = {
     "broker/redis": 1.5,
     "broker/smtp": 1.0,
     "e2e/relays": 9.0,
-    "e2e/replays": 8.0,
+    "e2e/replays": 7.0,
+    "e2e/live": 2.0,
     "e2e/platform": 6.0,
     "relay": 6.5,
     "store": 5.5,
@@ -45,9 +46,8 @@ MOSTLY_WAIT = ("broker",)
 """For timeouts, leases and servers that are killed or frozen: they use less than a third of a core,
 so one of them runs beside the others."""
 
-ALONE = ("e2e/replays",)
-"""It measures latency, and how long a driver has to report before it is killed: nothing runs beside
-it, so it comes last."""
+ALONE = ("e2e/live",)
+"""It measures latency: nothing runs beside it, so it comes last."""
 
 
 @dataclass(frozen=True)

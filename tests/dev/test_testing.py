@@ -12,7 +12,7 @@ import pytest
 from dev.cluster.instance import from_environment
 from dev.services import wait_until
 from dev.services.process import is_alive
-from dev.testing.lanes import make_lanes
+from dev.testing.lanes import Lane, make_lanes
 from dev.testing.results import Result, Timed, table
 from dev.testing.suites import MINUTES, Suite, choose, find
 
@@ -83,6 +83,24 @@ def test_the_last_lane_is_for_suites_that_mostly_wait() -> None:
     assert [name for name, s in suites.items() if waiting.can_run(s)] == ["broker/nats"]
 
 
+def test_only_the_first_lane_begins_with_what_needs_a_cluster() -> None:
+    first, second, waiting = make_lanes(2, {"OUTBOX_CLUSTER": "node"})
+    names = ("broker/nats", "crds", "store", "e2e/live", "e2e/relays")
+    suites = {name: Suite(name, TESTS / name) for name in names}
+
+    def order(lane: Lane) -> list[str]:
+        left = list(suites.values())
+        found = []
+        while suite := lane.next_of(left):
+            left.remove(suite)
+            found.append(suite.name)
+        return found
+
+    assert order(first) == ["e2e/relays", "crds", "store", "broker/nats"]
+    assert order(second) == ["store", "crds", "broker/nats"]
+    assert order(waiting) == ["broker/nats"]
+
+
 def test_the_table_has_all_suites_and_their_sum() -> None:
     tests = tuple(Timed(f"test_{n}", 1.0) for n in range(10))
     results = [Result("store", 0, 90.0, 0, 1, tests), Result("relay", 1, 30.0, 2, 0, tests)]
@@ -146,11 +164,11 @@ def test_a_failure_is_shown_and_hides_no_other(tmp_path: Path) -> None:
     ]
 
 
-def test_the_replays_wait_until_nothing_else_runs(tmp_path: Path) -> None:
+def test_a_suite_that_measures_latency_waits_until_nothing_else_runs(tmp_path: Path) -> None:
     path = f"__import__('pathlib').Path({str(tmp_path)!r}, 'ended')"
     slow = f"import time\ndef test_it():\n    time.sleep(2)\n    {path}.touch()\n"
     alone = f"def test_it():\n    assert {path}.exists()\n"
-    ran = start(tmp_path, {"e2e/replays": alone, "slow": slow})
+    ran = start(tmp_path, {"e2e/live": alone, "slow": slow})
     said, _ = ran.communicate(timeout=60)
     assert ran.returncode == 0, said
 
