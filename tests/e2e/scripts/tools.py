@@ -23,12 +23,16 @@ import time
 from collections.abc import Callable
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    import psycopg
 
 SCRIPTS = Path(__file__).parent
 LONGEST_SECONDS = 900
 """A script that runs for longer belongs to a test that has failed."""
 TAIL_BYTES = 20_000
+CONNECT_SECONDS = 30
 
 
 class Run:
@@ -91,10 +95,23 @@ def stop(name: str) -> None:
     runs[name].stop()
 
 
-def sql(dsn: str, query: str) -> list[list[str]]:
+def connected(dsn: str) -> "psycopg.Connection[Any]":
+    """Tried again for a while: until there is a connection nothing was asked, and scenarios let
+    servers die."""
     import psycopg  # here, because the scripts' own test has no database
 
-    with psycopg.connect(dsn, autocommit=True, connect_timeout=10) as conn:
+    deadline = time.monotonic() + CONNECT_SECONDS
+    while True:
+        try:
+            return psycopg.connect(dsn, autocommit=True, connect_timeout=10)
+        except psycopg.OperationalError:
+            if time.monotonic() > deadline:
+                raise
+            time.sleep(0.5)
+
+
+def sql(dsn: str, query: str) -> list[list[str]]:
+    with connected(dsn) as conn:
         cursor = conn.execute(query.encode())
         rows: list[list[str]] = []
         while True:
