@@ -7,12 +7,11 @@ other settings come from `spark-submit`; without it, the driver does everything 
 """
 
 import logging
+import queue
 import re
 import threading
 import time
-from collections.abc import Callable, Mapping
-from concurrent.futures import Future
-from concurrent.futures import TimeoutError as NotYet
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from typing import Any
 
@@ -25,6 +24,9 @@ Task = Callable[[int], OutboxError | None]
 """Takes its number. Spark sends it by name, so it is a top-level function, or a `partial` of one.
 An error that another try would meet again is returned, because Spark would try again; one that may
 go away is raised, so that Spark tries again."""
+
+Results = Sequence[OutboxError | None]
+"""One per task."""
 
 KILL_TIMEOUT = "100ms"
 """How long a cancelled task may go on. Spark's default of 2 s is for tasks that must not be killed
@@ -55,18 +57,16 @@ class Engine:
             extra={"event": "engine-started", "application": context.applicationId},
         )
         self._job_name, self._task = job_name, task
-        self._job: Future[list[OutboxError | None]] = Future()
+        self._job = Job(self._run)
 
     def start(self) -> None:
         """Run the job in a thread; `wait` shows when it has ended."""
-        self._job.set_running_or_notify_cancel()
-        threading.Thread(target=self._run, name="job", daemon=True).start()
+        self._job.start()
 
     def wait(self, seconds: float) -> bool:
-        """Has the job ended? Raises its error, if it has one."""
-        try:
-            found = self._job.result(seconds)
-        except NotYet:
+        """Has the job ended? Raises its error, if it has one. Not to be called after that."""
+        found = self._job.wait(seconds)
+        if found is None:
             return False
         if error := next((e for e in found if e is not None), None):
             raise error
@@ -89,7 +89,7 @@ class Engine:
 
     def _is_busy(self) -> bool:
         """Tasks may start as long as their job runs, and end later than their job."""
-        if self._job.running():
+        if self._job.is_running:
             return True
         tracker = self._spark.statusTracker()
         jobs = [tracker.getJobInfo(job) for job in tracker.getJobIdsForGroup()]
@@ -98,15 +98,46 @@ class Engine:
         stages = [tracker.getStageInfo(stage) for job in jobs for stage in job.stageIds]
         return any(stage is not None and stage.numActiveTasks > 0 for stage in stages)
 
-    def _run(self) -> None:
+    def _run(self) -> Results:
         try:
             self._spark.setJobDescription(self._job_name)  # for its UI
             numbers = self._spark.parallelize(range(self._tasks), self._tasks)
-            self._job.set_result(numbers.map(self._task).collect())
+            found: Results = numbers.map(self._task).collect()
         except Exception as error:
             failed = EngineFailed(f"Spark gave up the job: {summary(error)}")
             failed.__cause__ = error
-            self._job.set_exception(failed)
+            return [failed]
+        return found
+
+
+class Job:
+    """
+    A function in a thread, for which the main thread waits.
+
+    Not a Future: a signal interrupts `wait` by an exception, between any two steps of Python code,
+    and within a Condition that leaves a lock behind, or becomes another error. The `get` of this
+    queue is a single step.
+    """
+
+    def __init__(self, work: Callable[[], Results]) -> None:
+        self._results: queue.SimpleQueue[Results] = queue.SimpleQueue()
+        self._thread = threading.Thread(
+            target=lambda: self._results.put(work()), name="job", daemon=True
+        )
+
+    def start(self) -> None:
+        self._thread.start()
+
+    @property
+    def is_running(self) -> bool:
+        return self._thread.is_alive()
+
+    def wait(self, seconds: float) -> Results | None:
+        """What the function returned, once; None if it has not ended."""
+        try:
+            return self._results.get(timeout=seconds)
+        except queue.Empty:
+            return None
 
 
 def task_slots(conf: Mapping[str, str], local: int) -> int:

@@ -7,6 +7,7 @@ only a person can fix (the schema, the settings) ends the process with a message
 
 import gc
 import logging
+import queue
 import signal
 import threading
 import time
@@ -165,6 +166,21 @@ def publisher_for(settings: RelaySettings) -> Publisher:
     return make_publisher(settings)
 
 
+def stop_on_signals(stop: Callable[[], None]) -> None:
+    """Let SIGTERM and SIGINT call `stop`, in a thread of its own: a handler interrupts the main
+    thread anywhere, also inside `Event.wait` while that holds the event's lock, and would wait for
+    that lock for ever. A SimpleQueue takes an item also in the middle of any of its own calls."""
+    signals: queue.SimpleQueue[int] = queue.SimpleQueue()
+
+    def wait() -> None:
+        signals.get()
+        stop()
+
+    threading.Thread(target=wait, name="signals", daemon=True).start()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda received, _: signals.put(received))
+
+
 def run_relay(settings: RelaySettings) -> int:
     """The command `outbox-relay run`."""
     logs.set_up(settings.log)
@@ -173,8 +189,7 @@ def run_relay(settings: RelaySettings) -> int:
     # for cycles again and again took a tenth of the relay's CPU time.
     gc.freeze()
     gc.set_threshold(100_000, 20, 20)
-    for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, lambda *_: relay.stop())
+    stop_on_signals(relay.stop)
     code = relay.run()
     if relay.defect is not None:
         if isinstance(relay.defect, OutboxError):
