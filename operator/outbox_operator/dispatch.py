@@ -15,12 +15,9 @@ from outbox_operator.kube.api import ApiError, Unreachable
 from outbox_operator.kube.writer import Writer
 from outbox_operator.metrics import Metrics
 from outbox_operator.reconciling import KindReconciler
-from outbox_operator.shared.objects import Body, Key
+from outbox_operator.shared.objects import Body, Key, others_part
 
 log = logging.getLogger("outbox.operator")
-
-NEWS = ("uid", "generation", "deletionTimestamp", "finalizers", "labels", "annotations")
-"""Fields of the metadata that others change, but the operator's own status updates do not."""
 
 
 class Dispatcher:
@@ -119,6 +116,4 @@ class Dispatcher:
 def is_news(before: Body | None, body: Body) -> bool:
     """Whether somebody else changed it. What changes with every reconcile is no news: the next
     reconcile would follow at once, and write again."""
-    return before is None or any(
-        before["metadata"].get(name) != body["metadata"].get(name) for name in NEWS
-    )
+    return before is None or others_part(before) != others_part(body)

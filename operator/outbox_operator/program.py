@@ -62,7 +62,6 @@ class Operator:
         self._failing: dict[tuple[str, str | None], Repeats] = {}
         """By watch: which of its troubles were logged."""
         self._api: Api | None = None
-        self._reporters: Reporters | None = None
         self._worklist: Worklist[Key] | None = None
         self._dispatcher: Dispatcher | None = None
 
@@ -73,7 +72,7 @@ class Operator:
         )
         api = self._api = await Api.connect()
         await self._wait_for_kinds(api)
-        reporters = self._reporters = Reporters()
+        reporters = Reporters()
         informers = Informers(
             *(api, (*CHILDREN.values(), PODS), self._settings.namespaces),
             *(self._child_changed, self._watches),
@@ -182,9 +181,8 @@ class Operator:
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
-        for part in (self._reporters, self._api):
-            if part is not None:
-                await part.close()
+        if self._api is not None:
+            await self._api.close()
         if self._server is not None:
             await self._server.cleanup()
 

@@ -11,16 +11,17 @@ import time
 from collections.abc import Callable, Container, Iterable
 from typing import NamedTuple, TypeVar
 
-import aiohttp
 from pydantic import ValidationError
 
 from outbox_core.contract.report import ReportPart
+from outbox_operator.kube.pod_port import NotAnswered, get
 
 Answer = TypeVar("Answer", bound=ReportPart)
 
 ANSWER_SECONDS = 2.0
 """A pod that does not answer within this time counts as silent until the next reconcile."""
-LONGEST_ANSWER_BYTES = 1_000_000
+MOST_AT_A_TIME = 50
+"""Pods that are asked at the same time."""
 FIRST_PAUSE_SECONDS = 10.0
 """After the second timeout in a row: a single one is normal."""
 LONGEST_PAUSE_SECONDS = 300.0
@@ -46,19 +47,15 @@ class Reporters:
         """By address."""
         self._unanswered: dict[str, Unanswered] = {}
         """By pod: those that did not answer when last asked, for any reason."""
-        self._session = aiohttp.ClientSession(
-            timeout=aiohttp.ClientTimeout(ANSWER_SECONDS), connector=aiohttp.TCPConnector(limit=50)
-        )
-
-    async def close(self) -> None:
-        await self._session.close()
+        self._room = asyncio.Semaphore(MOST_AT_A_TIME)
 
     async def ask(
         self, pods: Iterable[tuple[str, str]], port: int, kind: type[Answer]
     ) -> dict[str, Answer]:
         """`pods`: names and addresses. Pods that do not answer are left out of the result."""
         wanted = list(pods)
-        found = await asyncio.gather(*(self._ask_one(address, port, kind) for _, address in wanted))
+        asking = [self._ask_one(address, port, kind) for _, address in wanted]
+        found = [await asking[0]] if len(asking) == 1 else await asyncio.gather(*asking)
         answers = {name: r for (name, _), r in zip(wanted, found, strict=True) if r is not None}
         self._note_answers([name for name, _ in wanted], answers)
         return answers
@@ -84,16 +81,15 @@ class Reporters:
         before = self._silent.get(address)
         if before is not None and self._clock() < before.until:
             return None
-        host = f"[{address}]" if ":" in address else address
         try:
-            async with self._session.get(f"http://{host}:{port}/status") as response:
-                content = await response.content.read(LONGEST_ANSWER_BYTES)
-                self._silent.pop(address, None)
-                return kind.model_validate_json(content) if response.status == 200 else None
+            async with self._room, asyncio.timeout(ANSWER_SECONDS):
+                status, content = await get(address, port, "/status")
+            self._silent.pop(address, None)
+            return kind.model_validate_json(content) if status == 200 else None
         except TimeoutError:
             self._note_silence(address, 1 + (before.times if before else 0))
             return None
-        except (aiohttp.ClientError, OSError, ValidationError):
+        except (NotAnswered, OSError, ValidationError):
             self._silent.pop(address, None)
             return None  # it is not up yet, no longer up, or not our program
 

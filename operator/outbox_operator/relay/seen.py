@@ -7,6 +7,7 @@ have is in `shared.seen`.
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from datetime import datetime
 
 from outbox_core.contract.report import Report
 from outbox_operator.shared.seen import Pod, SeenWithPods
@@ -21,6 +22,11 @@ class RelaySeen(SeenWithPods):
     message."""
     mounted: frozenset[str] = frozenset()
     """ConfigMaps of all the relay's pods that have not ended, in any role."""
+    asked_since: datetime | None = None
+    """Since when this process asks the relay's pods."""
+    last_report: datetime | None = None
+    """When one of them last reported to this process, this time or before. The status is older: it
+    is not written for every report."""
 
     @property
     def reports(self) -> list[Report]:

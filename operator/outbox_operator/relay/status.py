@@ -23,12 +23,13 @@ from outbox_operator.shared.reasons import Reason
 from outbox_operator.shared.seen import Ends, Restraint
 from outbox_operator.shared.silence import CAUSE
 
-RENEWED_AFTER = timedelta(minutes=2)
+RENEWED_AFTER = timedelta(minutes=10)
 """How old the time of the figures may become while pods report the same. It is not written at every
-reconcile, so that five hundred idle relays cost four small writes a second."""
+reconcile: each write costs the operator more than asking the pods for half of this time, and five
+hundred idle relays together one small write a second."""
 STALE_AFTER = timedelta(minutes=3)
-"""How old figures may be before they count as stale, while there is a pod that could report: one or
-two missed reports mean nothing. Longer than RENEWED_AFTER by two reconciles of an idle relay."""
+"""How old the last report may be before figures count as stale, while there is a pod that could
+report: one or two missed reports mean nothing."""
 OF_A_CHANGE = (RelayCondition.PROGRESSING, RelayCondition.RECONCILING, RelayCondition.STALLED)
 """Conditions about the change that is being carried out."""
 
@@ -67,9 +68,11 @@ def decide_status(
     )
     if not reports or backlog is None:
         # Old figures are better than none: BacklogHealthy shows that they are old.
-        missed = ("throughput",) if expects_report(relay, seen, now) else ()
-        names = ("backlog", "lag", "version", "top_errors", "observed_at", *missed)
-        return made.model_copy(update={name: getattr(before, name) for name in names})
+        expected = expects_report(relay, seen, now)
+        missed = ("throughput", "observed_at") if expected else ()
+        names = ("backlog", "lag", "version", "top_errors", *missed)
+        kept = {name: getattr(before, name) for name in names}
+        return made.model_copy(update={"observed_at": last_report(relay, seen), **kept})
     fresh = made.model_copy(
         update={
             "version": ", ".join(sorted({r.version for r in reports})),
@@ -104,11 +107,18 @@ def _with_ready_generation(
     )
 
 
+def last_report(relay: OutboxRelay, seen: RelaySeen) -> datetime | None:
+    """When a pod last reported, as far as the status or this process knows."""
+    known = [at for at in (relay.status.observed_at, seen.last_report) if at is not None]
+    return max(known).replace(microsecond=0) if known else None
+
+
 def expects_report(relay: OutboxRelay, seen: RelaySeen, now: datetime) -> bool:
-    """No pod reports now, but one is expected to at the next reconcile."""
-    at = relay.status.observed_at
+    """No pod reports now, but one is expected to at the next reconcile. A new process first asks
+    for as long as an old one would: what reported to that one is not in the status."""
+    at = last_report(relay, seen)
     could = any(p.ready and not p.terminating for p in seen.pods)
-    return could and at is not None and now - at < STALE_AFTER
+    return could and at is not None and now - max(at, seen.asked_since or at) < STALE_AFTER
 
 
 # The conditions ------------------------------------------------------------------------------
@@ -176,7 +186,7 @@ def _backlog_healthy(relay: OutboxRelay, seen: RelaySeen, now: datetime) -> Judg
     reports = seen.reports
     backlog = figures.backlog_of(reports)
     if backlog is None:
-        since = relay.status.observed_at
+        since = last_report(relay, seen)
         was = next((c for c in relay.status.conditions if c.type == kind), None)
         if was is not None and expects_report(relay, seen, now):
             return kind, was.status, was.reason, was.message

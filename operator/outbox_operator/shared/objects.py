@@ -42,6 +42,9 @@ Body = Mapping[str, Any]
 """An object as the API server returns it."""
 Key = tuple[str, str, str]
 """Kind, namespace and name of a custom resource."""
+OTHERS_FIELDS = ("uid", "generation", "deletionTimestamp", "finalizers", "labels", "annotations")
+"""Fields of the metadata that others change. The generation changes with every change of the
+spec."""
 PlainObject = Mapping[str, Any]
 """A type of Kubernetes itself, whose content we do not check."""
 
@@ -113,6 +116,11 @@ class Resource(Settings):
     @classmethod
     def _parse(cls, body: Mapping[str, Any]) -> Self:
         return cls.model_validate_json(json.dumps(body), strict=True, by_alias=True, by_name=False)
+
+
+def others_part(body: Body) -> dict[str, Any]:
+    """What others change in a resource, and the operator's own status updates do not."""
+    return {name: body["metadata"].get(name) for name in OTHERS_FIELDS}
 
 
 def ignored_fields(paths: Sequence[str]) -> str:

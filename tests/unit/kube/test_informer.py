@@ -13,9 +13,9 @@ from kubernetes.aio import client
 
 from fixtures.answering import Handler, answering
 from outbox_operator.kube.api import Api, ApiError, Unreachable
-from outbox_operator.kube.kinds import CHILDREN, CUSTOM_API, SPARK_APPLICATIONS, Kind
+from outbox_operator.kube.kinds import CHILDREN, CUSTOM_API, PODS, SPARK_APPLICATIONS, Kind
 from outbox_operator.kube.refusals import differs
-from outbox_operator.kube.watch.informer import Informer, Owner
+from outbox_operator.kube.watch.informer import Informer, Informers, Owner
 from outbox_operator.kube.watch.watches import Watches
 from outbox_operator.program import Operator
 from outbox_operator.settings import OperatorSettings
@@ -335,3 +335,41 @@ def test_the_operator_waits_until_its_kinds_are_there(
 
     asyncio.run(test())
     assert asked == 3
+
+
+def test_the_version_of_an_owners_objects_changes_with_each_and_never_comes_back() -> None:
+    async def quiet(request: web.Request) -> web.StreamResponse:
+        return listed()
+
+    async def test() -> None:
+        async with answering(quiet) as api:
+            watches = Watches(lambda _: None)
+            places = ("shop", "other")
+            informers = Informers(api, (CONFIG_MAPS, PODS), places, lambda _: None, watches)
+            here = next(i for i in informers._all if (i.kind, i.place) == (CONFIG_MAPS, "shop"))
+            seen = [informers.version(("shop", "orders"))]
+
+            def changed() -> bool:
+                now = informers.version(("shop", "orders"))
+                is_new = now not in seen
+                seen.append(now)
+                return is_new
+
+            here._note(config_map("a", 1))
+            assert changed()
+            here._note(config_map("a", 2))
+            assert changed()
+            here._note(config_map("a", 2))  # the same again, as a list brings it
+            assert informers.version(("shop", "orders")) == seen[-1]
+            here._note(config_map("b", 3, owner="payments"))
+            assert informers.version(("shop", "orders")) == seen[-1]
+            here._note(config_map("a", 4, owner="payments"))  # it changed hands
+            assert informers.version(("shop", "orders")) == seen[0]  # it has none, as before
+            here._note(config_map("a", 5))
+            assert changed()
+            here._forget(("shop", "a"))
+            here._note(config_map("a", 6))
+            assert changed()
+            assert informers.of(PODS.name, ("elsewhere", "orders")) == []
+
+    asyncio.run(test())

@@ -46,7 +46,6 @@ class Relay:
         try:
             yield reporters
         finally:
-            await reporters.close()
             await runner.cleanup()
 
     async def is_heard(self, reporters: Reporters) -> bool:

@@ -1,7 +1,7 @@
 """One look at a resource, with an API server that says what a test wants."""
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterable
 from contextlib import asynccontextmanager
 from datetime import timedelta
 from typing import Any, ClassVar
@@ -23,7 +23,7 @@ from outbox_operator.kube.watch.watches import Watches
 from outbox_operator.kube.writer import Writer
 from outbox_operator.metrics import Metrics
 from outbox_operator.reconciling import KindReconciler
-from outbox_operator.relay.gather import RelayGatherer
+from outbox_operator.relay.gather import Answers, RelayGatherer
 from outbox_operator.relay.reconcile.reconciler import RelayReconciler
 from outbox_operator.relay.seen import RelaySeen
 from outbox_operator.relay.spec.resource import OutboxRelay
@@ -76,16 +76,20 @@ async def reconciling(
             RELAY.name: RelayReconciler(settings, kind(*around), writer),
             REPLAY.name: ReplayReconciler(settings, replays, writer),
         }
-        try:
-            yield Dispatcher(reconcilers, writer, metrics)
-        finally:
-            await reporters.close()
+        yield Dispatcher(reconcilers, writer, metrics)
 
 
-class Settled(RelayGatherer):
+class Given(RelayGatherer):
+    """It asks nobody."""
+
+    async def ask(self, relay: OutboxRelay, names: Iterable[str]) -> Answers:
+        return Answers((), (), {})
+
+
+class Settled(Given):
     """Of a relay whose pods are as they were asked for, before it was changed."""
 
-    async def relay(self, relay: OutboxRelay) -> RelaySeen:
+    def seen(self, relay: OutboxRelay, answers: Answers) -> RelaySeen:
         before = {**DEPLOYMENT, "metadata": DEPLOYMENT["metadata"] | {"resourceVersion": "1"}}
         return seen(pod(), deployment=before)
 
@@ -113,10 +117,10 @@ LEFT = {
 }
 
 
-class Replaced(RelayGatherer):
+class Replaced(Given):
     """Of a relay that had another config, and an account of its own; no pod needs them any more."""
 
-    async def relay(self, relay: OutboxRelay) -> RelaySeen:
+    def seen(self, relay: OutboxRelay, answers: Answers) -> RelaySeen:
         before = {**DEPLOYMENT, "metadata": {**DEPLOYMENT["metadata"], "resourceVersion": "1"}}
         return seen(pod(), deployment=before, children=LEFT)
 
@@ -174,10 +178,10 @@ class Lagging:
         return web.json_response(NOT_FOUND, status=404)
 
 
-class Without(RelayGatherer):
+class Without(Given):
     """Of a relay whose Secret is missing."""
 
-    async def relay(self, relay: OutboxRelay) -> RelaySeen:
+    def seen(self, relay: OutboxRelay, answers: Answers) -> RelaySeen:
         return seen(secrets=[Secret("orders-db", None)])
 
     async def confirm(self, relay: OutboxRelay) -> None:
@@ -485,7 +489,7 @@ def test_it_says_so_once_if_somebody_else_holds_it(finalizer: str) -> None:
 class Forgotten(Without):
     """Of a relay whose Job is done."""
 
-    async def relay(self, relay: OutboxRelay) -> RelaySeen:
+    def seen(self, relay: OutboxRelay, answers: Answers) -> RelaySeen:
         owned = {"ownerReferences": [{"uid": relay.metadata.uid}]}
         done = {
             "metadata": owned,
@@ -504,7 +508,7 @@ def test_one_that_was_forgotten_has_nothing_to_say(others: list[str]) -> None:
 class Talkative(Without):
     """Of a relay whose only pod has a lot to say."""
 
-    async def relay(self, relay: OutboxRelay) -> RelaySeen:
+    def seen(self, relay: OutboxRelay, answers: Answers) -> RelaySeen:
         troubled = report(troubles={"broker": "ü" * 40_000})
         return seen(pod(ready=False, report=troubled))
 
@@ -540,7 +544,7 @@ class Picky(Lagging):
 class Alone(Without):
     """Of a relay that has nothing yet."""
 
-    async def relay(self, relay: OutboxRelay) -> RelaySeen:
+    def seen(self, relay: OutboxRelay, answers: Answers) -> RelaySeen:
         return seen()
 
 

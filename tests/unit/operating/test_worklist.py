@@ -156,3 +156,48 @@ def test_a_change_that_comes_as_it_is_stopped_keeps_no_worker() -> None:
         assert not left
 
     run(test)
+
+
+def test_many_that_come_back_by_the_clock_come_back_together() -> None:
+    period = worklist.TOGETHER_SECONDS
+    ends = {worklist.together(1000.0 + n / 100, 30.0) for n in range(int(period * 100))}
+    assert len(ends) == 1  # they began at different times, within one period
+    (end,) = ends
+    assert 30.0 - period < end - 1000.0 <= 30.0  # never later than each asked for
+    assert worklist.together(end + 0.2, 30.0) == end + 30.0  # and from then on as often as asked
+
+
+def test_a_short_pause_is_not_shortened() -> None:
+    assert worklist.together(1003.0, 2.0) == 1005.0
+    assert worklist.together(1004.5, 2.0) == 1006.5
+
+
+def test_only_one_worker_wakes_up_for_what_is_due() -> None:
+    """The others would look, find nothing, and wait again: with every item."""
+    begun: list[int] = []
+    looked = asyncio.Event()
+
+    class Counting(Worklist[str]):
+        async def _first(self) -> str:
+            begun.append(1)
+            return await super()._first()
+
+    async def look(_: str) -> None:
+        looked.set()
+
+    async def test() -> None:
+        items = Counting(look, workers=8)
+        tasks = items.start()
+        for _ in range(3):
+            await asyncio.sleep(0)
+        assert len(begun) == 1
+        items.changed("a")
+        await looked.wait()
+        for _ in range(3):
+            await asyncio.sleep(0)
+        assert len(begun) == 2
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    run(test)

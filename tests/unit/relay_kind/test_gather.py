@@ -51,19 +51,16 @@ def gathered(*pods: dict[str, Any]) -> RelaySeen:
 
     async def test() -> RelaySeen:
         async with answering(server) as api:
-            reporters = Reporters()
             informers = Informers(api, (PODS,), (), lambda _: None, Watches(lambda _: None))
             tasks = informers.start()
             try:
                 await informers.synced(None)
-                return await RelayGatherer(api, informers, reporters, Secrets(api, 60)).relay(
-                    outbox_relay()
-                )
+                gatherer = RelayGatherer(api, informers, Reporters(), Secrets(api, 60))
+                return gatherer.seen(outbox_relay(), await gatherer.ask(outbox_relay(), []))
             finally:
                 for task in tasks:
                     task.cancel()
                 await asyncio.gather(*tasks, return_exceptions=True)
-                await reporters.close()
 
     return asyncio.run(test())
 

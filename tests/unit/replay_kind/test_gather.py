@@ -38,13 +38,9 @@ def gathered(replay: OutboxReplay, has: Mapping[str, Any]) -> ReplaySeen:
 
     async def test() -> ReplaySeen:
         async with answering(server) as api:
-            reporters = Reporters()
             informers = Informers(api, (), (), lambda _: None, Watches(lambda _: None))
-            try:
-                around = (api, informers, reporters, Secrets(api, 60))
-                return await ReplayGatherer(*around, OutboxRelay.parse).replay(replay)
-            finally:
-                await reporters.close()
+            around = (api, informers, Reporters(), Secrets(api, 60))
+            return await ReplayGatherer(*around, OutboxRelay.parse).replay(replay)
 
     return asyncio.run(test())
 

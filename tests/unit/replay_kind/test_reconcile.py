@@ -117,10 +117,7 @@ async def looking(server: Server, clock: Any) -> AsyncIterator[Any]:
             status: dict[str, Any] = server.replay.get("status") or {}
             return status
 
-        try:
-            yield look
-        finally:
-            await reporters.close()
+        yield look
 
 
 def test_a_replay_whose_pods_can_never_be_read_runs_and_ends(

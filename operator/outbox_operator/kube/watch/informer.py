@@ -54,6 +54,9 @@ class Informer:
         self._changed = changed
         self._found: dict[Owner, JsonObject] = {}
         self._of: dict[Owner, set[Owner]] = {}
+        self._versions: dict[Owner, int] = {}
+        """By resource that has objects here: which change of all was the last of its own."""
+        self._changes = 0
         self._deleted: dict[Owner, tuple[float, JsonObject]] = {}
         """With when that was, the earliest first."""
         self._watches = watches
@@ -66,6 +69,11 @@ class Informer:
     def of(self, owner: Owner) -> list[JsonObject]:
         """The objects that belong to a resource."""
         return [self._found[key] for key in sorted(self._of.get(owner, ()))]
+
+    def version(self, owner: Owner) -> int:
+        """A number that changes with each object that belongs to a resource, and never comes back;
+        0: it has none."""
+        return self._versions.get(owner, 0)
 
     def deleted(self, owner: Owner) -> list[JsonObject]:
         """The last states of those that were deleted a moment ago."""
@@ -182,21 +190,28 @@ class Informer:
         body["metadata"].pop("managedFields", None)  # most of the size, and nobody needs it
         owner = owner_of(body)
         if before and (old := owner_of(before)) != owner:
-            self._of.get(old, set()).discard(key)
-            self._changed(old)
+            self._part(old, key)
         self._found[key] = body
         self._of.setdefault(owner, set()).add(key)
-        self._changed(owner)
+        self._note_change(owner)
 
     def _forget(self, key: Owner) -> None:
         body = self._found.pop(key, None)
-        if body is None:
-            return
-        owner = owner_of(body)
+        if body is not None:
+            self._part(owner_of(body), key)
+
+    def _part(self, owner: Owner, key: Owner) -> None:
+        """An object no longer belongs to that resource."""
         mine = self._of.get(owner, set())
         mine.discard(key)
+        self._note_change(owner)
         if not mine:
             self._of.pop(owner, None)
+            self._versions.pop(owner, None)
+
+    def _note_change(self, owner: Owner) -> None:
+        self._changes += 1
+        self._versions[owner] = self._changes
         self._changed(owner)
 
 
@@ -213,9 +228,13 @@ class Informers:
     ) -> None:
         self.places: list[str | None] = [*namespaces] or [None]
         """Namespaces; None: all of them."""
+        self._kinds = tuple(kinds)
         self._all = [
-            Informer(api, kind, place, changed, watches) for kind in kinds for place in self.places
+            Informer(api, kind, place, changed, watches)
+            for kind in self._kinds
+            for place in self.places
         ]
+        self._at = {(i.kind.name, i.place): i for i in self._all}
         for informer in self._all:
             watches.expect(informer.kind, informer.place)
 
@@ -229,13 +248,24 @@ class Informers:
             if informer.place == place:
                 await informer.synced.wait()
 
+    def _watching(self, kind: str, owner: Owner) -> Informer | None:
+        """None: its namespace is not watched."""
+        return self._at.get((kind, None)) or self._at.get((kind, owner[0]))
+
     def of(self, kind: str, owner: Owner) -> list[JsonObject]:
-        return [b for i in self._all if i.kind.name == kind for b in i.of(owner)]
+        informer = self._watching(kind, owner)
+        return informer.of(owner) if informer else []
+
+    def version(self, owner: Owner) -> tuple[int, ...]:
+        """Of all objects that belong to a resource: it changes with each of them."""
+        found = (self._watching(kind.name, owner) for kind in self._kinds)
+        return tuple(i.version(owner) for i in found if i is not None)
 
     def deleted(self, kind: str, owner: Owner) -> list[JsonObject]:
         """The last states of those that were deleted a moment ago, as far as the watch showed
         them."""
-        return [b for i in self._all if i.kind.name == kind for b in i.deleted(owner)]
+        informer = self._watching(kind, owner)
+        return informer.deleted(owner) if informer else []
 
     def served(self, kind: str) -> bool:
         return any(i.served for i in self._all if i.kind.name == kind)

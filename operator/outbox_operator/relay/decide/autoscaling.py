@@ -117,6 +117,14 @@ def scale(
     return _down(wanted, current, memory, now)
 
 
+def stays(wanted: Autoscaling, decided: Scale) -> bool:
+    """Whether the same load leads to the same decision at any later time: there are as few pods as
+    allowed, nothing waits for long, and no trial is going on."""
+    memory = decided.memory
+    calm = memory.high_since is None and memory.needed is None and memory.left is None
+    return calm and decided.replicas <= wanted.min_replicas
+
+
 def _interrupted(memory: ScaleMemory) -> ScaleMemory:
     return replace(memory, high_since=None, low_since=None)
 

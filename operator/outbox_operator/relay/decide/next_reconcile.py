@@ -15,7 +15,12 @@ def seconds_to_next_reconcile(
     interval = settings.interval.total_seconds()
     if refused:  # it will most likely be refused again: a person must act
         return max(interval, min(interval * 2.0 ** min(refused - 1, 10), LONGEST_REFUSED_SECONDS))
+    calm = is_calm(seen, status, replicas)
+    return settings.idle_interval.total_seconds() if calm else interval
+
+
+def is_calm(seen: RelaySeen, status: RelayStatus, replicas: int) -> bool:
+    """All pods are ready and report that nothing waits, or none is requested."""
     backlog = status.backlog
     reported = bool(seen.reports) and backlog is not None and backlog.pending == 0
-    calm = (reported or replicas == 0) and status.ready_replicas == replicas
-    return settings.idle_interval.total_seconds() if calm else interval
+    return (reported or replicas == 0) and status.ready_replicas == replicas

@@ -22,12 +22,16 @@ pod that is back within this time is no slower."""
 def should_suspend_reaper(
     relay: OutboxRelay, seen: RelaySeen, replicas: int, now: datetime
 ) -> bool:
-    live = seen.child("CronJob", child_name(relay, "reaper")) or {}
-    suspended = bool(live.get("spec", {}).get("suspend"))
+    suspended = is_reaper_suspended(relay, seen)
     counts = count_pods(relay, seen, replicas)
     if counts.ready:
         return suspended or is_complete(seen, counts)
     return suspended and now - _none_since(relay, now) < SOON_BACK_TIME
+
+
+def is_reaper_suspended(relay: OutboxRelay, seen: RelaySeen) -> bool:
+    live = seen.child("CronJob", child_name(relay, "reaper")) or {}
+    return bool(live.get("spec", {}).get("suspend"))
 
 
 def _none_since(relay: OutboxRelay, now: datetime) -> datetime:

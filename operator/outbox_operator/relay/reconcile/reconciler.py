@@ -11,8 +11,13 @@ Called by `dispatch` for one relay at a time. Three things are not in that order
 - Leftovers, the finalizer's release and the status are judged by the children as they were just
   written. Judged by the children before that, a change that has only begun would look done, and
   what old pods still need would be removed.
+
+A reconcile that found nothing to do is not repeated before something has changed, or time alone
+would change its outcome (`rest`): five hundred idle relays would otherwise keep the
+operator busy with decisions that were made before. Pods and Secrets are asked all the same.
 """
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 
@@ -39,17 +44,19 @@ from outbox_operator.relay.decide.staging import (
     without_staged,
 )
 from outbox_operator.relay.events import Announced, decide_notices
-from outbox_operator.relay.gather import RelayGatherer
+from outbox_operator.relay.gather import Answers, RelayGatherer
 from outbox_operator.relay.reconcile.finalizer import Finalizer
+from outbox_operator.relay.reconcile.rest import Rest, figures_of, is_same, rests_until
 from outbox_operator.relay.seen import RelaySeen
 from outbox_operator.relay.spec.resource import OutboxRelay, RelayStatus
+from outbox_operator.relay.spec.settings import secrets
 from outbox_operator.relay.status import (
     decide_invalid,
     decide_status,
     while_blocked,
 )
 from outbox_operator.settings import OperatorSettings
-from outbox_operator.shared.objects import Body, Key, why_invalid, without_spec
+from outbox_operator.shared.objects import Body, Key, others_part, why_invalid, without_spec
 from outbox_operator.shared.reasons import Reason
 from outbox_operator.shared.restraining import adopts
 
@@ -65,6 +72,11 @@ class RelayMemory:
     announced: Announced | None = None
     refused: int = 0
     """How many times in a row the API server refused a child."""
+    asked_since: datetime | None = None
+    last_report: datetime | None = None
+    """As in RelaySeen."""
+    rest: Rest | None = None
+    """If the last reconcile found nothing to do."""
 
 
 @dataclass(frozen=True)
@@ -93,17 +105,41 @@ class RelayReconciler(KindReconciler[RelayMemory]):
     async def reconcile(self, key: Key, body: Body) -> Reconciled:
         now = datetime.now(UTC)
         memory = self._memory(key, body["metadata"]["uid"])
+        rest, memory.rest = memory.rest, None  # until this one, too, has found nothing to do
+        answers: Answers | None = None
+        if rest is not None and rest.is_of(body):
+            names = [secret.name for secret in rest.secrets]
+            answers = await self._ask(rest.relay, names, memory, now)
+            if rest.lasts(answers, now):
+                memory.rest = rest
+                return rest.result
         try:
             relay = OutboxRelay.parse(body)
         except ValidationError as error:
             return await self._refuse(body, error, memory, now)
         relay = await self._finalizer.hold(relay)
-        seen = await self._gatherer.relay(relay)
+        answers = answers or await self._ask(relay, secrets(relay), memory, now)
+        seen = replace(
+            self._gatherer.seen(relay, answers),
+            asked_since=memory.asked_since,
+            last_report=memory.last_report,
+        )
         plan = self._decide(key, relay, seen, memory, now)
         seen = await self._apply(plan)
         if await self._finalizer.release(plan.relay, seen):
             return Reconciled()  # it is gone: there is no status left to write
-        return await self._report_plan(key, body, plan, seen, memory, now)
+        status, result = await self._report_plan(key, body, plan, seen, memory, now)
+        memory.rest = self._rest(body, plan, seen, status, answers, memory, result, now)
+        return result
+
+    async def _ask(
+        self, relay: OutboxRelay, names: Iterable[str], memory: RelayMemory, now: datetime
+    ) -> Answers:
+        answers = await self._gatherer.ask(relay, names)
+        memory.asked_since = memory.asked_since or now
+        if answers.reports:
+            memory.last_report = now
+        return answers
 
     def forget(self, key: Key) -> None:
         super().forget(key)
@@ -192,7 +228,7 @@ class RelayReconciler(KindReconciler[RelayMemory]):
         seen: RelaySeen,
         memory: RelayMemory,
         now: datetime,
-    ) -> Reconciled:
+    ) -> tuple[RelayStatus, Reconciled]:
         relay, replicas = plan.relay, plan.replicas
         status = decide_status(relay, seen, replicas.wanted, replicas.scale, now)
         if plan.blocks_writes:
@@ -213,7 +249,36 @@ class RelayReconciler(KindReconciler[RelayMemory]):
         again = seconds_to_next_reconcile(
             self._settings, seen, status, replicas.wanted, memory.refused
         )
-        return Reconciled(min(again, self._turns.left(key[1:], now)), status.conditions)
+        again = min(again, self._turns.left(key[1:], now))
+        return status, Reconciled(again, status.conditions)
+
+    def _rest(
+        self,
+        body: Body,
+        plan: Plan,
+        seen: RelaySeen,
+        status: RelayStatus,
+        answers: Answers,
+        memory: RelayMemory,
+        result: Reconciled,
+        now: datetime,
+    ) -> Rest | None:
+        if seen.children != plan.seen.children or not is_same(status, plan.relay.status):
+            return None  # the next reconcile judges by what was written
+        assert memory.announced is not None
+        until = rests_until(plan.relay, seen, status, plan.replicas, memory.announced, now)
+        if until is None:
+            return None
+        return Rest(
+            relay=plan.relay,
+            others_part=others_part(body),
+            status=status.written(),
+            objects=answers.objects,
+            secrets=answers.secrets,
+            figures=figures_of(answers.reports),
+            until=until,
+            result=result,
+        )
 
     async def _refuse(
         self, body: Body, error: ValidationError, memory: RelayMemory, now: datetime

@@ -149,8 +149,8 @@ class RelayStatus(Status):
     top_errors: Annotated[tuple[TopError, ...], Field(max_length=10)] = ()
     """Why events fail, the most frequent first."""
     observed_at: Time | None = None
-    """When backlog, throughput and errors were read. Updated every two minutes while pods report
-    the same: if it is much older, no pod reports."""
+    """When backlog, throughput and errors were read. Updated every ten minutes while pods report
+    the same; if none reports, it is the time of the last report."""
 
 
 class OutboxRelay(Resource):
