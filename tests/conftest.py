@@ -21,4 +21,5 @@ pytest_plugins = [
     "fixtures.replays",
     "fixtures.spec",
     "fixtures.suites",
+    "fixtures.examples",
 ]
