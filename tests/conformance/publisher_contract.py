@@ -20,6 +20,7 @@ from typing import Any
 
 import pytest
 
+from fixtures.moments import with_moments
 from outbox_core.model.attempt import MAX_ERROR_CHARS, Acked, ErrorClass, Outcome, Refused
 from outbox_core.model.event import Claim
 from outbox_relay.publishers.protocol import Publisher, Sample
@@ -50,7 +51,7 @@ def make_claim(
         "headers_json": None if headers is None else json.dumps(_storable(headers)),
         "created_at": now - timedelta(hours=1),
     }
-    return Claim(**{**absent, **base, **fields})
+    return Claim(**with_moments({**absent, **base, **fields}))
 
 
 def _storable(headers: Mapping[str, str | None] | Sequence[tuple[str, str | None]]) -> object:

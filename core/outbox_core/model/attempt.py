@@ -6,6 +6,7 @@ answers. `retry.judge` turns the first into the second; `store.deliveries` write
 """
 
 import re
+from collections.abc import Sequence
 from enum import StrEnum
 from typing import NamedTuple
 
@@ -49,6 +50,12 @@ def without_secrets(text: str) -> str:
     return SECRET.sub(lambda m: f"{m[1] or m[3]}***", text)
 
 
+def storable(text: str) -> str:
+    """Without what a broker can say and PostgreSQL cannot keep: NUL, and half a character, which
+    JSON can write."""
+    return text.replace("\x00", "").encode(errors="replace").decode()
+
+
 class Error(NamedTuple):
     """Why it failed: stored as last_error, grouped by code, shown to people."""
 
@@ -58,11 +65,11 @@ class Error(NamedTuple):
 
     @classmethod
     def of(cls, kind: ErrorClass, code: str, text: str) -> "Error":
-        """Bounded, and without anything that looks like a credential."""
-        clean = without_secrets(text).replace("\x00", "")
+        """Bounded, storable, and without anything that looks like a credential."""
+        clean = storable(without_secrets(text))
         if len(clean) > MAX_ERROR_CHARS:
             clean = clean[: MAX_ERROR_CHARS - 1] + "…"
-        return cls(kind, code[:100], clean)
+        return cls(kind, storable(code)[:100], clean)
 
 
 class Acked(NamedTuple):
@@ -89,6 +96,11 @@ class Unsent(NamedTuple):
 
 
 Outcome = Acked | Refused | Unsent
+
+
+def all_acked(outcomes: Sequence[Outcome | None]) -> bool:
+    """Asked of every batch, by several: it costs the less the fewer steps are Python's."""
+    return {Acked}.issuperset(map(type, outcomes))
 
 
 class Verdict(NamedTuple):

@@ -54,8 +54,10 @@ class KeyOrder:
         wave the caller reports its outcomes to `saw`. Events that are in no wave are BEHIND.
         """
         for wave in waves(batch, route_of) if self._enabled else [list(batch)]:
-            if sendable := [claim for claim in wave if not self.blocks(claim)]:
-                yield sendable
+            if self.failed_keys:
+                wave = [claim for claim in wave if not self.blocks(claim)]
+            if wave:
+                yield wave
 
     def settle(self, batch: Sequence[Claim], outcomes: Sequence[Outcome]) -> list[Outcome]:
         """The same outcomes, but only the first failure of each key: the others are BEHIND it."""
@@ -72,20 +74,18 @@ class KeyOrder:
 def waves(batch: Sequence[Claim], route_of: RouteOf) -> list[list[Claim]]:
     """Split a batch, which is in seq order, into waves that are in seq order too."""
     result: list[list[Claim]] = [[]]
+    heads: dict[str, Claim] = {}
     last: dict[str, tuple[int, Hashable | None]] = {}
     for claim in batch:
         key = claim.ordering_key
-        if key is None:
+        if key is None or (head := heads.setdefault(key, claim)) is claim:
             result[0].append(claim)
             continue
+        # Only now is a route of use: as a rule, most events of a batch are alone with their key.
+        wave, route = last[key] if key in last else (0, route_of(head))
         here = route_of(claim)
-        seen = last.get(key)
-        if seen is None:
-            wave = 0
-        elif here is not None and here == seen[1]:
-            wave = seen[0]
-        else:
-            wave = seen[0] + 1
+        if here is None or here != route:
+            wave += 1
         last[key] = (wave, here)
         if wave == len(result):
             result.append([])

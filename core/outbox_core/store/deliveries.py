@@ -17,6 +17,7 @@ from typing import Any, NamedTuple
 
 from psycopg import Cursor
 from psycopg.rows import RowMaker
+from psycopg.types.numeric import Int8BinaryLoader
 
 from outbox_core.model.attempt import Verdict
 from outbox_core.model.event import Claim
@@ -179,6 +180,13 @@ def claims_from(cursor: object) -> RowMaker[Claim]:
     return partial(tuple.__new__, Claim)
 
 
+def claim_cursor(conn: Connection) -> Cursor[Claim]:
+    """Its rows are claims, with times as numbers (`Moment`): in binary they are sent as such."""
+    cursor = conn.cursor(row_factory=claims_from, binary=True)
+    cursor.adapters.register_loader("timestamptz", Int8BinaryLoader)
+    return cursor
+
+
 by_seq = itemgetter(0)
 
 
@@ -258,8 +266,7 @@ class Deliveries:
         if done is not None and done.published:
             statement += ENDED
             values += self._published(done)[1:]
-        cursor = self._conn.cursor(row_factory=claims_from, binary=True)
-        return cursor.execute(statement + ")", values)
+        return claim_cursor(self._conn).execute(statement + ")", values)
 
     def _published(self, done: Finished) -> tuple[object, ...]:
         return (
@@ -330,9 +337,8 @@ class Deliveries:
         transaction ends, so that each is judged once."""
         chosen = None if lanes is None else list(lanes)
         with translated():
-            cursor = self._conn.cursor(row_factory=claims_from, binary=True)
             values = {"relay": self._relay, "lanes": chosen, "limit": limit}
-            return cursor.execute(OVERDUE, values).fetchall()
+            return claim_cursor(self._conn).execute(OVERDUE, values).fetchall()
 
     def recover(self, token: int) -> int:
         """
@@ -344,8 +350,7 @@ class Deliveries:
         """
         with translated(), self._conn.transaction():
             values = {"relay": self._relay, "token": token}
-            cursor = self._conn.cursor(row_factory=claims_from, binary=True)
-            lost = cursor.execute(UNDER_TOKEN, values).fetchall()
+            lost = claim_cursor(self._conn).execute(UNDER_TOKEN, values).fetchall()
             self.take_back([give_back(c) for c in lost])
             return len(lost)
 

@@ -11,7 +11,15 @@ import logging
 from collections.abc import Callable, Collection, Mapping, Sequence
 from types import MappingProxyType
 
-from outbox_core.model.attempt import Acked, Error, ErrorClass, Outcome, Refused, Unsent
+from outbox_core.model.attempt import (
+    Acked,
+    Error,
+    ErrorClass,
+    Outcome,
+    Refused,
+    Unsent,
+    all_acked,
+)
 from outbox_core.model.event import Claim
 from outbox_relay.publishers.parking import Parked, Parking, Trial, Wait
 
@@ -153,7 +161,7 @@ class Destinations:
         held: float = 0.0,
     ) -> Sequence[Outcome]:
         """The call took so many seconds, and its trials made it longer by `held`."""
-        if not self._parking and all(outcome.__class__ is Acked for outcome in outcomes):
+        if not self._parking and all_acked(outcomes):
             return outcomes
         answered: set[str] = set()
         failed: dict[str, Refused] = {}

@@ -11,7 +11,7 @@ always the relay's word, and the application's is still there. Only `content-typ
 """
 
 from collections.abc import Callable, Iterable, Sequence
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
 from functools import lru_cache
 from operator import attrgetter
 from string import Formatter
@@ -20,7 +20,7 @@ from typing import Final
 from outbox_core.contract.publishers.common import FormattedKind
 from outbox_core.errors import SettingsError
 from outbox_core.model.attempt import Error, ErrorClass, Refused
-from outbox_core.model.event import Claim
+from outbox_core.model.event import EPOCH, Claim, Moment, message_fields
 from outbox_relay.publishers.protocol import Sample
 
 Header = tuple[str, str | bytes | None]
@@ -30,8 +30,8 @@ HeadersOf = Callable[[Claim], Headers]
 TEMPLATE_FIELDS: Final = ("event_type", "aggregate_type", "tenant_id")
 """Of these there are few values, and `check` knows them. A kind that addresses single things, such
 as a URL, may allow others of `Claim` too."""
-EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 FIRST_ATTEMPT: Final = ("outbox-attempt", "1")
+THREE_DIGITS: Final = tuple(f"{n:03}" for n in range(1000))
 CACHED_NAMES: Final = 10_000
 """A template over tenants may have more, and then starts over."""
 
@@ -74,6 +74,13 @@ class Template:
                 self._known.clear()
             name = self._known[value] = self.fill({f: getattr(claim, f) for f in self._fields})
         return name
+
+    def all(self, claims: Sequence[Claim]) -> list[str | Refused]:
+        """For each of them, in a third of the time of as many calls."""
+        names = list(map(self._known.get, map(self._value_of, claims)))
+        if None in names:
+            return [self(claim) for claim in claims]
+        return names  # type: ignore[return-value]
 
     def fill(self, values: Sample) -> str | Refused:
         given = {field: value for field in self._fields if (value := values.get(field))}
@@ -129,79 +136,90 @@ def headers_for(settings: FormattedKind, prefix: str) -> HeadersOf:
 
 def raw_headers(claim: Claim) -> Headers:
     """Format Raw: all that a consumer would otherwise have to ask the database for."""
-    headers = _applications(claim)
-    headers += (
-        ("outbox-event-id", claim.event_id),
-        ("outbox-event-type", claim.event_type),
-        FIRST_ATTEMPT if claim.attempts == 1 else ("outbox-attempt", str(claim.attempts)),
-        ("outbox-created-at", utc(claim.created_at)),
-    )
-    if claim.occurred_at is not None:
-        headers.append(("outbox-occurred-at", utc(claim.occurred_at)))
-    if claim.correlation_id is not None:
-        headers.append(("outbox-correlation-id", claim.correlation_id))
-    if claim.causation_id is not None:
-        headers.append(("outbox-causation-id", claim.causation_id))
-    if claim.idempotency_key is not None:
-        headers.append(("outbox-idempotency-key", claim.idempotency_key))
-    if claim.tenant_id is not None:
-        headers.append(("outbox-tenant-id", claim.tenant_id))
-    if claim.aggregate_type is not None:
-        headers.append(("outbox-aggregate-type", claim.aggregate_type))
-    if claim.aggregate_id is not None:
-        headers.append(("outbox-aggregate-id", claim.aggregate_id))
-    if claim.partition_key is not None and claim.ordering_key is not None:
+    # fmt: off
+    (event_id, event_type, _, content_type, headers_json, traceparent, partition_key, ordering_key,
+     tenant_id, correlation_id, causation_id, idempotency_key, aggregate_type, aggregate_id,
+     occurred_at, created_at) = message_fields(claim)
+    # fmt: on
+    attempts = claim.attempts
+    headers: Headers = [
+        ("outbox-event-id", event_id),
+        ("outbox-event-type", event_type),
+        FIRST_ATTEMPT if attempts == 1 else ("outbox-attempt", str(attempts)),
+        ("outbox-created-at", utc(created_at)),
+    ]
+    if headers_json is not None or content_type is not None or traceparent is not None:
+        headers[:0] = _applications(claim)
+    if occurred_at is not None:
+        headers.append(("outbox-occurred-at", utc(occurred_at)))
+    if correlation_id is not None:
+        headers.append(("outbox-correlation-id", correlation_id))
+    if causation_id is not None:
+        headers.append(("outbox-causation-id", causation_id))
+    if idempotency_key is not None:
+        headers.append(("outbox-idempotency-key", idempotency_key))
+    if tenant_id is not None:
+        headers.append(("outbox-tenant-id", tenant_id))
+    if aggregate_type is not None:
+        headers.append(("outbox-aggregate-type", aggregate_type))
+    if aggregate_id is not None:
+        headers.append(("outbox-aggregate-id", aggregate_id))
+    if partition_key is not None and ordering_key is not None:
         # Otherwise it is the message's key, or there is none.
-        headers.append(("outbox-ordering-key", claim.ordering_key))
+        headers.append(("outbox-ordering-key", ordering_key))
     return headers
-
-
-OPTIONAL_ATTRIBUTES: Final = (
-    "subject",
-    "partitionkey",
-    "correlationid",
-    "causationid",
-    "idempotencykey",
-    "tenantid",
-    "aggregatetype",
-)
 
 
 class CloudEventHeaders:
     """Format CloudEvents 1.0, binary mode: the payload stays as it is."""
 
     def __init__(self, source: str, prefix: str) -> None:
-        self._always = ((f"{prefix}specversion", "1.0"), (f"{prefix}source", source))
+        self._version, self._source = (f"{prefix}specversion", "1.0"), (f"{prefix}source", source)
         self._id, self._type, self._sequence = (f"{prefix}{n}" for n in ("id", "type", "sequence"))
         self._time, self._recorded = f"{prefix}time", f"{prefix}recordedtime"
-        self._optional = tuple(f"{prefix}{name}" for name in OPTIONAL_ATTRIBUTES)
+        self._subject, self._key = f"{prefix}subject", f"{prefix}partitionkey"
+        self._correlation, self._causation = f"{prefix}correlationid", f"{prefix}causationid"
+        self._idempotency, self._tenant = f"{prefix}idempotencykey", f"{prefix}tenantid"
+        self._aggregate = f"{prefix}aggregatetype"
 
     def __call__(self, claim: Claim) -> Headers:
-        headers = _applications(claim)
-        headers += self._always
-        headers += (
-            (self._id, claim.event_id),
-            (self._type, claim.event_type),
+        # fmt: off
+        (event_id, event_type, _, content_type, headers_json, traceparent, partition_key,
+         ordering_key, tenant_id, correlation_id, causation_id, idempotency_key, aggregate_type,
+         aggregate_id, occurred_at, created_at) = message_fields(claim)
+        # fmt: on
+        attempts = claim.attempts
+        headers: Headers = [
+            self._version,
+            self._source,
+            (self._id, event_id),
+            (self._type, event_type),
             # Of a fixed width, because the extension orders its values as strings.
-            (self._sequence, f"{claim.seq:020d}"),
-            FIRST_ATTEMPT if claim.attempts == 1 else ("outbox-attempt", str(claim.attempts)),
-        )
-        if claim.occurred_at is None:
-            headers.append((self._time, utc(claim.created_at)))
+            (self._sequence, str(claim.seq).zfill(20)),
+            FIRST_ATTEMPT if attempts == 1 else ("outbox-attempt", str(attempts)),
+        ]
+        if headers_json is not None or content_type is not None or traceparent is not None:
+            headers[:0] = _applications(claim)
+        if occurred_at is None:
+            headers.append((self._time, utc(created_at)))
         else:
-            headers.append((self._time, utc(claim.occurred_at)))
-            headers.append((self._recorded, utc(claim.created_at)))
-        values = (
-            claim.aggregate_id,
-            claim.routing_key,
-            claim.correlation_id,
-            claim.causation_id,
-            claim.idempotency_key,
-            claim.tenant_id,
-            claim.aggregate_type,
-        )
+            headers.append((self._time, utc(occurred_at)))
+            headers.append((self._recorded, utc(created_at)))
         # An attribute of CloudEvents is absent or has at least one character.
-        headers += [header for header in zip(self._optional, values, strict=True) if header[1]]
+        if aggregate_id:
+            headers.append((self._subject, aggregate_id))
+        if key := ordering_key if partition_key is None else partition_key:
+            headers.append((self._key, key))
+        if correlation_id:
+            headers.append((self._correlation, correlation_id))
+        if causation_id:
+            headers.append((self._causation, causation_id))
+        if idempotency_key:
+            headers.append((self._idempotency, idempotency_key))
+        if tenant_id:
+            headers.append((self._tenant, tenant_id))
+        if aggregate_type:
+            headers.append((self._aggregate, aggregate_type))
         return headers
 
 
@@ -211,15 +229,15 @@ def debezium_headers(claim: Claim) -> Headers:
     return [("id", claim.event_id)]
 
 
-def utc(moment: datetime) -> str:
-    """ISO 8601, to the microsecond, whatever the session's time zone was."""
-    since = moment - EPOCH
-    return f"{_second(since.days * 86400 + since.seconds)}.{since.microseconds:06}Z"
+def utc(moment: Moment) -> str:
+    """ISO 8601, to the microsecond."""
+    second, fraction = divmod(moment, 1_000_000)
+    return f"{_second(second)}{THREE_DIGITS[fraction // 1000]}{THREE_DIGITS[fraction % 1000]}Z"
 
 
 @lru_cache(1024)  # formatting a whole date for every event would cost a third of all our work
 def _second(since_epoch: int) -> str:
-    return (EPOCH + timedelta(seconds=since_epoch)).isoformat()[:-6]
+    return (EPOCH + timedelta(seconds=since_epoch)).isoformat()[:-6] + "."
 
 
 def _applications(claim: Claim) -> Headers:

@@ -10,11 +10,21 @@ import logging
 import random
 import time
 from collections.abc import Sequence
+from operator import attrgetter
 from typing import NamedTuple
 
 from outbox_core.contract.reasons import ProcessReason, reason_of
 from outbox_core.errors import StoreError
-from outbox_core.model.attempt import Acked, Error, ErrorClass, Outcome, Refused, Unsent, Verdict
+from outbox_core.model.attempt import (
+    Acked,
+    Error,
+    ErrorClass,
+    Outcome,
+    Refused,
+    Unsent,
+    Verdict,
+    all_acked,
+)
 from outbox_core.model.event import Claim
 from outbox_core.model.lifecycle import State
 from outbox_core.model.ordering import BEHIND, KeyOrder, with_holds
@@ -33,6 +43,9 @@ log = logging.getLogger("outbox.relay")
 
 LED_SECONDS = 0.05
 """If worker 0 has claimed within this time, it also claims what comes next."""
+
+seq_of = attrgetter("seq")
+created_at_of = attrgetter("created_at")
 
 
 class Doubt(NamedTuple):
@@ -187,7 +200,8 @@ class Worker:
         context.health.clear("store")
         if turn.claims:
             context.metrics.batch.observe(len(turn.claims))
-            context.in_flight.add(turn.claims[0].token, [c.seq for c in turn.claims], start)
+            seqs = list(map(seq_of, turn.claims))
+            context.in_flight.add(turn.claims[0].token, seqs, start)
         elif wanted is not None:
             context.in_flight.remove(wanted.token)
         context.metrics.stage.labels("store").observe(context.clock() - start)
@@ -248,21 +262,25 @@ class Worker:
         since_claim = now - self._turned_at
         if context.breaker.saw(outcomes):
             self._report_breaker()
-        published: list[int] = []
-        results: list[str] = []
-        latencies: list[float] = []
         failed: list[tuple[Claim, Outcome]] = []
-        for claim, outcome in zip(batch, outcomes, strict=True):
-            if type(outcome) is Acked:
-                published.append(claim.seq)
-                results.append(outcome.result)
-                waited = (claim.claimed_at - claim.created_at).total_seconds()
-                latencies.append(max(0.0, waited + since_claim))
-            else:
-                failed.append((claim, outcome))
-        context.metrics.published.inc(len(published))
-        context.metrics.latency.observe(latencies)
-        return Finished(batch[0].token, published, results, self._judge(failed))
+        arrived, answers = batch, outcomes
+        if not all_acked(outcomes):
+            pairs = list(zip(batch, outcomes, strict=True))
+            failed = [(claim, outcome) for claim, outcome in pairs if type(outcome) is not Acked]
+            arrived = [claim for claim, outcome in pairs if type(outcome) is Acked]
+            answers = [outcome for outcome in outcomes if type(outcome) is Acked]
+        # Strict: what a publisher forgot to answer for is not published.
+        answered = zip(arrived, answers, strict=True)
+        results = [result for _, (result,) in answered]  # type: ignore[misc]
+        context.metrics.published.inc(len(arrived))
+        acked_at = batch[0].claimed_at + since_claim * 1e6
+        context.metrics.latency.observe(
+            [
+                (acked_at - created_at) / 1e6 if created_at < acked_at else 0.0
+                for created_at in map(created_at_of, arrived)
+            ]
+        )
+        return Finished(batch[0].token, list(map(seq_of, arrived)), results, self._judge(failed))
 
     def _send(self, batch: Sequence[Claim]) -> Sequence[Outcome]:
         try:
@@ -290,13 +308,15 @@ class Worker:
         else:
             context.breaker.probed(None)
 
-    def _in_waves(self, batch: list[Claim]) -> list[Outcome]:
+    def _in_waves(self, batch: list[Claim]) -> Sequence[Outcome]:
         found: dict[int, Outcome] = {}
         order = KeyOrder()
         for wave in order.waves(batch, self._context.publisher.route):
             if self._context.stopping.is_set() and found:  # the rest is given back
                 break
             outcomes = self._send(wave)
+            if len(wave) == len(batch):  # as a rule
+                return outcomes
             order.saw(wave, outcomes)
             found.update(zip((c.seq for c in wave), outcomes, strict=True))
         return [found.get(c.seq, BEHIND) for c in batch]

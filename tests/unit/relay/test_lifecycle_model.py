@@ -11,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fixtures.made_settings import retry_policy
+from fixtures.moments import with_moments
 from outbox_core.model.attempt import Acked, Error, ErrorClass, Refused, Unsent, Verdict
 from outbox_core.model.event import Claim
 from outbox_core.model.lifecycle import TERMINAL, TRANSITIONS, Hold, State
@@ -61,7 +62,7 @@ def claims() -> st.SearchStrategy[Claim]:
             "attempts": base + attempts, "attempts_base": base, "crashes": crashes, "lane": -1,
             "event_id": "e", "event_type": "a.b", "payload": b"", "max_attempts": limit,
         }  # fmt: skip
-        return Claim(**values)
+        return Claim(**with_moments(values))
 
     return st.builds(
         make, st.integers(1, 100), st.integers(0, 100), st.integers(0, 10),

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from fixtures.made_settings import relay_settings, retry_policy
+from fixtures.moments import with_moments
 from fixtures.relays import Broker
 from outbox_core.contract.settings import Log
 from outbox_core.model.attempt import Error, ErrorClass, Refused, without_secrets
@@ -174,7 +175,7 @@ def claim(**fields: Any) -> Claim:
         "attempts_base": 0, "crashes": 0, "lane": -1, "event_id": "e1", "event_type": "a.b",
         "payload": b"do not log me",
     }  # fmt: skip
-    return Claim(**{**values, **fields})
+    return Claim(**with_moments({**values, **fields}))
 
 
 @pytest.mark.parametrize(

@@ -15,6 +15,7 @@ from outbox_relay.publishers.messages import (
     Template,
     headers_for,
     raw_headers,
+    utc,
 )
 
 
@@ -176,3 +177,18 @@ def test_every_format_names_the_event(format: Format, name: str) -> None:
     claim = make_claim()
     headers = headers_for(FormattedKind(format=format), "x-")(claim)
     assert dict(headers)[name] == claim.event_id
+
+
+@pytest.mark.parametrize(
+    "when",
+    [
+        "0001-01-02T00:00:00.000000Z",
+        "1969-12-31T23:59:59.999999Z",
+        "2000-01-01T00:00:00.000000Z",
+        "9999-12-30T23:59:59.999999Z",
+    ],
+)
+def test_a_time_is_shown_to_the_microsecond_in_every_year(when: str) -> None:
+    claim = make_claim(occurred_at=datetime.fromisoformat(when))
+    assert dict(raw_headers(claim))["outbox-occurred-at"] == when
+    assert utc(claim.happened_at) == when

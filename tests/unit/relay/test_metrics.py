@@ -11,6 +11,7 @@ from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.core import Metric
 
 from fixtures.made_settings import relay_settings, retry_policy
+from fixtures.moments import with_moments
 from fixtures.relays import Broker
 from outbox_core.model.attempt import Acked, Error, ErrorClass, Outcome, Refused, Unsent
 from outbox_core.model.event import Claim
@@ -114,7 +115,7 @@ def claim(seq: int, **fields: Any) -> Claim:
         "event_type": f"type-{seq}", "ordering_key": f"key-{seq}", "tenant_id": f"tenant-{seq}",
         "payload": b"",
     }  # fmt: skip
-    return Claim(**{**values, **fields})
+    return Claim(**with_moments({**values, **fields}))
 
 
 def publish(metrics: RelayMetrics, batch: list[Claim], answer: Callable[[Claim], Outcome]) -> None:

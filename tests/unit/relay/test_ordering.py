@@ -1,6 +1,6 @@
 """Order within a key: what goes out together, and who waits when something failed."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 from typing import Any
 
@@ -9,6 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fixtures.made_settings import relay_settings, retry_policy
+from fixtures.moments import with_moments
 from fixtures.relays import Broker
 from outbox_core.model.attempt import Acked, Error, ErrorClass, Outcome, Refused, Unsent, Verdict
 from outbox_core.model.event import Claim
@@ -40,7 +41,7 @@ def claim(seq: int, key: str | None, **fields: Any) -> Claim:
         "attempts_base": 0, "crashes": 0, "lane": 0, "event_id": f"e{seq}", "event_type": "a.b",
         "payload": b"", "ordering_key": key,
     }  # fmt: skip
-    return Claim(**{**values, **fields})
+    return Claim(**with_moments({**values, **fields}))
 
 
 def batch_of(*keys: str | None) -> list[Claim]:
@@ -72,6 +73,14 @@ def test_where_the_route_of_a_key_changes_a_new_wave_begins() -> None:
     routes = {1: "t1", 2: "t1", 3: "t2", 4: "t2", 5: "t1"}
     batch = batch_of("a", "a", "a", "a", "a")
     assert seqs(waves(batch, lambda c: routes[c.seq])) == [[1, 2], [3, 4], [5]]
+
+
+def test_an_event_that_is_alone_with_its_key_is_not_asked_for_its_route() -> None:
+    def route_of(claim: Claim) -> str:
+        assert claim.ordering_key == "a"
+        return "t1"
+
+    assert seqs(waves(batch_of("a", "b", None, "a"), route_of)) == [[1, 2, 3, 4]]
 
 
 def test_oo_37_events_without_a_key_all_go_first() -> None:
@@ -184,7 +193,7 @@ class Sender:
             metrics=RelayMetrics(),
         )
 
-    def send(self, batch: list[Claim]) -> list[Outcome]:
+    def send(self, batch: list[Claim]) -> Sequence[Outcome]:
         return Worker(0, self.context)._in_waves(batch)
 
 
@@ -215,6 +224,17 @@ def test_after_a_request_to_stop_the_first_wave_is_the_last() -> None:
     outcomes = sender.send(batch_of("a", "a", "b", "a", None))
     assert seqs(sender.broker.calls) == [[1, 3, 5]]
     assert outcomes == [ACKED, BEHIND, ACKED, BEHIND, ACKED]
+
+
+@pytest.mark.parametrize("answers", [[], [ACKED]])
+def test_what_a_publisher_forgot_to_answer_for_is_not_published(
+    monkeypatch: pytest.MonkeyPatch, answers: list[Outcome]
+) -> None:
+    sender = Sender(lambda _: ACKED)
+    monkeypatch.setattr(sender.broker, "publish", lambda _: answers)
+    with pytest.raises(ValueError, match="zip"):
+        Worker(0, sender.context)._publish(batch_of("a", "b"))
+    assert sender.context.metrics.registry.get_sample_value("outbox_published_total") == 0
 
 
 # The holds that follow ----------------------------------------------------------------------

@@ -20,6 +20,7 @@ from hypothesis.stateful import (
 )
 
 from dev.services import wait_until
+from fixtures.moments import moment_of
 from outbox_core.errors import StoreUnavailable
 from outbox_core.model.event import Claim
 from outbox_relay.worker.polling import Crew, Pace, Share, fullness
@@ -123,7 +124,7 @@ def test_rounds_do_not_grow_with_the_rate(rate: int, rounds: int) -> None:
 
 
 def claim_of(size: int) -> Claim:
-    at = datetime(2026, 1, 1, tzinfo=UTC)
+    at = moment_of(datetime(2026, 1, 1, tzinfo=UTC))
     return Claim(
         *(1, 1, at, 1, 0, 0, -1, "id", "a.b", bytes(size)),
         *(None,) * 12, created_at=at, max_attempts=None,

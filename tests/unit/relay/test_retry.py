@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 
 from fixtures.made_settings import retry_policy
+from fixtures.moments import moment_of, with_moments
 from outbox_core.model.attempt import (
     LONGEST_RETRY_AFTER_SECONDS,
     Error,
@@ -28,7 +29,7 @@ def claim(**fields: Any) -> Claim:
         "attempts_base": 0, "crashes": 0, "lane": -1, "event_id": "e", "event_type": "a.b",
         "payload": b"",
     }  # fmt: skip
-    return Claim(**{**values, **fields})
+    return Claim(**with_moments({**values, **fields}))
 
 
 def refused(kind: ErrorClass = ErrorClass.TRANSIENT) -> Refused:
@@ -141,9 +142,9 @@ def test_ek_19_what_was_brought_back_is_as_old_as_that() -> None:
     policy = retry_policy(max_age=timedelta(days=1))
     old = claim(created_at=NOW - timedelta(days=400))
     assert judge(refused(), old, policy, 0.5).state is State.DEAD
-    back = old._replace(age_from=NOW - timedelta(hours=23))
+    back = old._replace(age_from=moment_of(NOW - timedelta(hours=23)))
     assert judge(refused(), back, policy, 0.5).state is State.PENDING
-    late = old._replace(age_from=NOW - timedelta(hours=25))
+    late = old._replace(age_from=moment_of(NOW - timedelta(hours=25)))
     assert judge(refused(), late, policy, 0.5).state is State.DEAD
 
 
@@ -185,3 +186,11 @@ def test_oo_27_errors_carry_no_secret_and_are_bounded(text: str) -> None:
     assert "hunter2" not in error.text
     assert len(error.text) <= 500
     assert len(error.code) <= 100
+
+
+@pytest.mark.parametrize("text", ["a\x00b", "a\ud800b"], ids=ascii)
+def test_an_error_can_be_stored_whatever_the_broker_says(text: str) -> None:
+    """As JSON in PostgreSQL, which takes neither."""
+    error = Error.of(ErrorClass.TRANSIENT, text, text)
+    for found in (error.code, error.text):
+        assert found.encode().decode() in ("ab", "a?b")

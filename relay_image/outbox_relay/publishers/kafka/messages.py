@@ -1,7 +1,7 @@
 """From a claim to a Kafka record: its topic, its key and its headers. Pure; see `messages`."""
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Final, NamedTuple
 
 from outbox_core.contract.publishers.kafka import KafkaSettings
@@ -13,12 +13,19 @@ LEGAL_TOPIC: Final = re.compile(r"[a-zA-Z0-9._-]{1,249}")
 TOPIC_NAMES: Final = "it may have 1 to 249 of a-z, A-Z, 0-9, '.', '_', '-'"
 
 
+Route = tuple[str | Refused, str | None]
+"""The topic, or why there is none, and the key."""
+
+
 class Messages(NamedTuple):
     """How a claim becomes a record."""
 
-    topic: Callable[[Claim], str | Refused]
+    topic: Template
     key: Callable[[Claim], str | None]
     headers: HeadersOf
+
+    def routes(self, claims: Sequence[Claim]) -> list[Route]:
+        return list(zip(self.topic.all(claims), map(self.key, claims), strict=True))
 
 
 def messages_for(settings: KafkaSettings) -> Messages:

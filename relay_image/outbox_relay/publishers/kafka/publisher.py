@@ -21,7 +21,15 @@ from confluent_kafka import KafkaError
 from outbox_core.contract.publishers.kafka import KafkaSettings
 from outbox_core.contract.values import format_duration
 from outbox_core.errors import OutboxError
-from outbox_core.model.attempt import Acked, Error, ErrorClass, Outcome, Refused, Unsent
+from outbox_core.model.attempt import (
+    Acked,
+    Error,
+    ErrorClass,
+    Outcome,
+    Refused,
+    Unsent,
+    all_acked,
+)
 from outbox_core.model.event import Claim
 from outbox_core.model.ordering import BEHIND, KeyOrder
 from outbox_relay.publishers.destinations import Destinations
@@ -31,8 +39,8 @@ from outbox_relay.publishers.kafka.config import (
     client_config,
     producer_config,
 )
-from outbox_relay.publishers.kafka.messages import messages_for, topic_template
-from outbox_relay.publishers.kafka.sender import Accused, Route, Sender
+from outbox_relay.publishers.kafka.messages import Route, messages_for, topic_template
+from outbox_relay.publishers.kafka.sender import Accused, Sender
 from outbox_relay.publishers.parking import Parked
 from outbox_relay.publishers.protocol import CheckResult, Sample
 
@@ -92,7 +100,7 @@ class KafkaPublisher:
             if self._in_order:
                 outcomes, accused = self._send_in_order(sender, batch, until)
             else:
-                outcomes = sender.send(batch, until)
+                outcomes = sender.send(batch, self._messages.routes(batch), until)
                 accused = sender.accused
         finally:
             self._give_back(sender)
@@ -101,11 +109,10 @@ class KafkaPublisher:
         return self._settle(sender, batch, outcomes, waited)
 
     def route(self, claim: Claim) -> Hashable | None:
-        key = self._messages.key(claim)
-        if not self._in_order or key is None:
+        if not self._in_order:
             return None
-        topic = self._topic_of(claim)
-        return None if topic is None else (topic, key)
+        topic, key = self._messages.topic(claim), self._messages.key(claim)
+        return None if key is None or topic.__class__ is not str else (topic, key)
 
     def probe(self) -> None:
         with self._changed:
@@ -136,24 +143,25 @@ class KafkaPublisher:
         self, sender: Sender, batch: Sequence[Claim], until: float
     ) -> tuple[list[Outcome | None], list[Accused]]:
         """First all of the proven keys and the heads of the others; then what is behind these."""
+        routes, proven = self._messages.routes(batch), sender.proven
+        if proven.issuperset(routes):  # as a rule
+            return sender.send(batch, routes, until), sender.accused
         heads: dict[str | None, tuple[int, Route]] = {}
         behind: list[int] = []
-        topic_of, key_of, proven = self._messages.topic, self._messages.key, sender.proven
-        for index, claim in enumerate(batch):
+        for index, (claim, route) in enumerate(zip(batch, routes, strict=True)):
             key = claim.ordering_key
             if key in heads:
                 behind.append(index)
-            elif key is not None:
-                route = (topic_of(claim), key_of(claim))
-                if route not in proven:
-                    heads[key] = (index, route)
+            elif key is not None and route not in proven:
+                heads[key] = (index, route)
         if not heads:
-            return sender.send(batch, until), sender.accused
+            return sender.send(batch, routes, until), sender.accused
         outcomes: list[Outcome | None] = [None] * len(batch)
         accused: list[Accused] = []
 
         def send(indexes: list[int]) -> None:
-            reports = sender.send([batch[i] for i in indexes], until)
+            part, ways = [batch[i] for i in indexes], [routes[i] for i in indexes]
+            reports = sender.send(part, ways, until)
             for index, report in zip(indexes, reports, strict=True):
                 outcomes[index] = report
             accused.extend(a._replace(at=indexes[a.at]) for a in sender.accused)
@@ -208,7 +216,9 @@ class KafkaPublisher:
             outcomes[index] = BEHIND
         order = KeyOrder(self._in_order)
         for wave in order.waves([batch[i] for i in again], lambda _: None):
-            reports = sender.send(wave, until) if not sender.broken else [None] * len(wave)
+            reports: Sequence[Outcome | None] = [None] * len(wave)
+            if not sender.broken:
+                reports = sender.send(wave, self._messages.routes(wave), until)
             order.saw(wave, reports)
             for claim, report in zip(wave, reports, strict=True):
                 outcomes[index_of[claim.seq]] = report
@@ -242,7 +252,7 @@ class KafkaPublisher:
         waited: float,
     ) -> Sequence[Outcome]:
         """Outcomes for events in doubt; and in order, only the first of a key failed."""
-        if all(outcome.__class__ is Acked for outcome in outcomes):
+        if all_acked(outcomes):
             return outcomes  # type: ignore[return-value]
         if None in outcomes:
             in_doubt = self._about_those_in_doubt(sender, outcomes, waited)

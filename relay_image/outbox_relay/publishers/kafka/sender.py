@@ -10,6 +10,7 @@ import logging
 import time
 from collections.abc import Callable, Sequence
 from functools import partial
+from itertools import count
 from typing import NamedTuple
 
 from confluent_kafka import KafkaError, KafkaException, Message, Producer
@@ -19,7 +20,7 @@ from outbox_core.model.event import Claim
 from outbox_core.model.ordering import BEHIND, KeyOrder
 from outbox_relay.publishers.kafka.config import Config, Credentials, Trouble, make_client
 from outbox_relay.publishers.kafka.errors import IN_DOUBT, error_of
-from outbox_relay.publishers.kafka.messages import Messages
+from outbox_relay.publishers.kafka.messages import Messages, Route
 
 log = logging.getLogger(__name__)
 
@@ -44,7 +45,10 @@ already. The first, sent again, is then older than what is there: "duplicate", w
 reports as success, and the event is lost (seen with Kafka 4.3 and librdkafka 2.16).
 """
 
-Route = tuple[str | Refused, str | None]
+Callback = Callable[[KafkaError | None, Message], None]
+
+acked: Callable[[tuple[str]], Acked] = partial(tuple.__new__, Acked)
+"""Makes one without calling its own constructor, which takes twice as long."""
 
 
 class Accused(NamedTuple):
@@ -73,7 +77,7 @@ class Sender:
         self._reports: list[Outcome | None] = []
         # One callback per place in a batch, made once: a new one for each message costs a tenth
         # of the whole.
-        self._callbacks: list[Callable[[KafkaError | None, Message], None]] = []
+        self._callbacks: list[Callback] = []
         self._proven: set[Route] = set()
         self._proven_since = time.monotonic()
         self.accused: list[Accused] = []
@@ -82,9 +86,11 @@ class Sender:
         """Not to be used again: what it may still hold must not mix with another call's."""
         self.stop_at = float("inf")
 
-    def send(self, claims: Sequence[Claim], until: float) -> list[Outcome | None]:
+    def send(
+        self, claims: Sequence[Claim], routes: Sequence[Route], until: float
+    ) -> list[Outcome | None]:
         """
-        Hand all over, wait for the reports. None: no report, so it is in doubt.
+        Hand all over by their routes, wait for the reports. None: no report, so it is in doubt.
 
         In order: what comes after an event of its key that could not be handed over is not.
         """
@@ -92,15 +98,15 @@ class Sender:
         self._trouble.last = None
         self._connect(until)
         reports = self._reports
-        topic_of, key_of, headers_of = self._messages
+        headers_of = self._messages.headers
         produce = self._producer.produce
         order = KeyOrder(self._in_order)
         failed_keys = order.failed_keys
-        for index, (claim, callback) in enumerate(zip(claims, self._callbacks, strict=False)):
+        handed = zip(count(), claims, routes, self._callbacks, strict=False)
+        for index, claim, (topic, key), callback in handed:
             if failed_keys and order.blocks(claim):
                 reports[index] = BEHIND
                 continue
-            topic, key = topic_of(claim), key_of(claim)
             try:
                 if topic.__class__ is not str:
                     reports[index] = topic  # type: ignore[assignment]
@@ -162,16 +168,25 @@ class Sender:
         self._reports[:] = [None] * max(count, len(self._reports))
         self.accused = []
         for index in range(len(self._callbacks), count):
-            self._callbacks.append(partial(self._report, index))
+            self._callbacks.append(self._callback_for(index))
 
-    def _report(self, index: int, error: KafkaError | None, message: Message) -> None:
-        if error is None:
+    def _callback_for(self, index: int) -> Callback:
+        reports = self._reports  # always the same list
+
+        def report(error: KafkaError | None, message: Message) -> None:
+            if error is not None:
+                self._note_failure(index, error, message)
+                return
             offset = message.offset()
             if offset is None or offset < 0:
-                self._reports[index] = STORED_NOWHERE
+                reports[index] = STORED_NOWHERE
             else:
-                self._reports[index] = Acked(f"{message.topic()}[{message.partition()}]@{offset}")
-        elif error.code() not in IN_DOUBT:
+                reports[index] = acked((f"{message.topic()}[{message.partition()}]@{offset}",))
+
+        return report
+
+    def _note_failure(self, index: int, error: KafkaError, message: Message) -> None:
+        if error.code() not in IN_DOUBT:
             why = error_of(error, self._trouble.because())
             if why.kind is ErrorClass.EVENT:
                 place_of = (message.topic(), message.partition())
