@@ -16,6 +16,7 @@ import yaml
 from broker.http.publishers import MakePublisher
 from conformance.publisher_contract import make_claim
 from dev.services.http import HttpServer
+from fixtures.moments import moment_of
 from outbox_core.contract.publishers.http import HttpSettings
 from outbox_core.model.attempt import Acked, ErrorClass, Refused
 from outbox_core.model.event import Claim
@@ -57,7 +58,7 @@ def test_ce_34_ce_25_a_proposal_carries_its_evidence_and_the_hash_of_its_source(
     http_server: HttpServer, make_publisher: MakePublisher
 ) -> None:
     publisher = make_publisher(request="SorUpdate", method="PUT", source="orchestrator")
-    claim = proposal(1)._replace(occurred_at=datetime(2026, 1, 4, 12, 5, tzinfo=UTC))
+    claim = proposal(1)._replace(occurred_at=moment_of(datetime(2026, 1, 4, 12, 5, tzinfo=UTC)))
     assert isinstance(publisher.publish([claim])[0], Acked)
     (got,) = http_server.got
     assert json.loads(got.body) == {

@@ -15,7 +15,7 @@ from dev.services import wait_until
 from dev.services.http import Got, HttpServer, Reply
 from fixtures.outbox import Outbox
 from fixtures.relays import RelayProcess
-from fixtures.volume import events, in_flight, kill_at_work, patience, tally
+from fixtures.volume import LEASE, events, in_flight, kill_at_work, patience, tally
 
 EVENTS = events(5000)
 PATIENCE = patience(EVENTS)
@@ -44,7 +44,7 @@ def start(outbox: Outbox, tmp_path: Path) -> Iterator[Start]:
             settings = {
                 "name": "relay",
                 "ordering": "Key",
-                "lease": "3s",
+                "lease": LEASE,
                 "batchSize": BATCH,
                 "workers": WORKERS,
                 "retry": {"baseDelay": "50ms", "maxDelay": "500ms"},

@@ -267,6 +267,50 @@ def test_ce_32_ce_25_a_webhook_call_is_what_its_payload_describes(
     assert len(http_server.got) == 1
 
 
+@pytest.mark.parametrize("number", [b"NaN", b"-Infinity", b"1e999"])
+def test_what_is_no_number_of_json_is_never_sent_as_one(
+    http_server: HttpServer, make_publisher: MakePublisher, number: bytes
+) -> None:
+    publisher = make_publisher(
+        request="Payload", allowedHosts=["127.0.0.1"], allowedNetworks=["127.0.0.0/8"]
+    )
+    call = b'{"url": "%b/", "body": {"total": %b}}' % (http_server.url.encode(), number)
+    (outcome,) = publisher.publish([make_claim(call)])
+    assert code_of(outcome) == "INVALID_PAYLOAD"
+    assert http_server.got == []
+    structured = make_publisher(format="CloudEvents", cloudEventsMode="Structured")
+    structured.publish([make_claim(number, content_type=None)])
+    (got,) = http_server.got
+
+    def fail(text: str) -> None:
+        raise AssertionError(text)
+
+    json.loads(got.body, parse_constant=fail)
+
+
+DIGITS = '{"a, \\"}": [12345678901234567.8900, "gr\u00fcn\\ud800"]}'
+
+
+@pytest.mark.parametrize("encoding", ["utf-8", "utf-8-sig", "utf-16", "utf-32"])
+def test_no_digit_of_a_number_is_lost(
+    http_server: HttpServer, make_publisher: MakePublisher, encoding: str
+) -> None:
+    url = f'"url": "{http_server.url}/", "entity_type": "a", "entity_id": "b"'
+    more = f'"evidence_pack": {DIGITS}'
+    payload = f' {{ {url} ,"body" :1, "body" :\n{DIGITS} , "change": {DIGITS}, {more}}} '.encode(
+        encoding
+    )
+    publisher = make_publisher(
+        request="Payload", allowedHosts=["127.0.0.1"], allowedNetworks=["127.0.0.0/8"]
+    )
+    assert isinstance(publisher.publish([make_claim(payload)])[0], Acked)
+    assert http_server.got[0].body == DIGITS.encode()
+    publisher = make_publisher(request="SorUpdate", method="PUT")
+    assert isinstance(publisher.publish([make_claim(payload)])[0], Acked)
+    assert f'"change":{DIGITS},"evidence":{DIGITS}}}'.encode() in http_server.got[1].body
+    assert json.loads(http_server.got[1].body)["change"] == json.loads(DIGITS)
+
+
 def test_a_payload_nested_too_deeply_fails_alone(
     http_server: HttpServer, make_publisher: MakePublisher
 ) -> None:

@@ -43,7 +43,9 @@ USUAL_ANSWER: Final = re.compile(
     rb"(?P<headers>(?:\r\n[^\r\n:\s]+:[^\r\n]*)+)\r\n\r\n(?P<body>.*)",
     re.DOTALL,
 )
-ODD_ANSWER: Final = re.compile(rb"(?i)\r\n(?:connection|transfer-encoding|retry-after):")
+ODD_ANSWER: Final = re.compile(
+    rb"(?i)\r\n(?:connection:(?![ \t]*keep-alive[ \t]*(?:\r\n|$))|transfer-encoding:|retry-after:)"
+)
 CONTENT_LENGTH: Final = re.compile(rb"(?i)\r\ncontent-length:[ \t]*([0-9]{1,9})[ \t]*(?=\r\n|$)")
 
 Resolve = Callable[[Endpoint], Sequence[Address]]
@@ -72,7 +74,8 @@ class Watchdog:
             if self._thread is None:
                 self._thread = threading.Thread(target=self._run, name="http-watch", daemon=True)
                 self._thread.start()
-        self._busy.set()
+        if not self._busy.is_set():
+            self._busy.set()
 
     def forget(self, line: "Line") -> None:
         with self._lock:
@@ -133,12 +136,13 @@ class Line:
         sock.settimeout(min(CONNECT_SECONDS, _left(deadline)))
         sock.connect((address.ip, address.port))
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        # From here on the watchdog alone keeps deadlines: with a timeout, every call of the socket
+        # would be two of the kernel's.
+        sock.settimeout(None)
         self._handle = sock.dup()
-        self._handle.setblocking(False)
         if self.endpoint.scheme == "https":
             self._watchdog.watch(self, deadline)
             try:
-                sock.settimeout(_left(deadline))
                 self._sock = tls.wrap_socket(sock, server_hostname=self.endpoint.host)
             except (OSError, ValueError) as error:
                 raise self._explained(error) from None
@@ -153,7 +157,6 @@ class Line:
         assert self._sock is not None
         self._watchdog.watch(self, deadline)
         try:
-            self._sock.settimeout(_left(deadline))
             try:
                 self._send(head, body)
             except OSError:
@@ -191,9 +194,8 @@ class Line:
         usual = USUAL_ANSWER.fullmatch(read)
         if usual is None or ODD_ANSWER.search(usual["headers"]):
             return self._unusual_answer(method, deadline, read)
-        lengths = CONTENT_LENGTH.findall(usual["headers"])
         status, body = int(usual["status"]), usual["body"]
-        if len(lengths) != 1 or int(lengths[0]) != len(body) or (body and status in WITHOUT_BODY):
+        if _length_of(status, usual["headers"]) != len(body):
             return self._unusual_answer(method, deadline, read)
         return Answer(status, None, body), not self._was_cut
 
@@ -236,7 +238,7 @@ class Line:
         if isinstance(self._sock, ssl.SSLSocket) and self._sock.pending():
             return True  # it has left the kernel, where the next line looks
         try:
-            self._handle.recv(1, socket.MSG_PEEK)
+            self._handle.recv(1, socket.MSG_PEEK | socket.MSG_DONTWAIT)
         except BlockingIOError:
             return False
         except OSError:
@@ -299,6 +301,16 @@ class _Reader:
     def _take(self, size: int) -> bytes:
         taken, self.rest = self.rest[:size], self.rest[size:]
         return taken
+
+
+def _length_of(status: int, headers: bytes) -> int | None:
+    """Of the body of a usual answer; None, if that takes more to say."""
+    lengths = CONTENT_LENGTH.findall(headers)
+    if len(lengths) != headers.lower().count(b"\r\ncontent-length:"):
+        return None
+    if status in WITHOUT_BODY:
+        return 0 if lengths in ([], [b"0"]) else None
+    return int(lengths[0]) if len(lengths) == 1 else None
 
 
 def _is_framed_once(response: http.client.HTTPResponse) -> bool:

@@ -5,6 +5,8 @@ change of a system of record (request: SorUpdate). Pure.
 
 import hashlib
 import json
+import math
+import re
 from collections.abc import Mapping
 from typing import Any, Final
 
@@ -13,6 +15,8 @@ from outbox_relay.publishers.messages import Headers, utc
 
 JSON: Final = "application/json"
 METHODS: Final = ("POST", "PUT", "PATCH")
+_BLANKS: Final = re.compile(r"[ \t\n\r]*")
+_DECODER: Final = json.JSONDecoder()
 
 
 class Unfit(Exception):
@@ -26,9 +30,19 @@ class Unfit(Exception):
         return str(self.args[1])
 
 
+def no_number(text: str) -> float:
+    """Python reads NaN and Infinity, which JSON does not have."""
+    raise ValueError(f"{text[:50]} is no number of JSON, or too large a one")
+
+
+def _number(text: str) -> float:
+    found = float(text)
+    return found if math.isfinite(found) else no_number(text)  # as which it would be written
+
+
 def read(claim: Claim) -> Mapping[str, Any]:
     try:
-        found = json.loads(claim.payload)
+        found = json.loads(claim.payload, parse_constant=no_number, parse_float=_number)
     except (ValueError, RecursionError):
         raise Unfit("INVALID_PAYLOAD", "the payload is no JSON") from None
     if not isinstance(found, dict):
@@ -73,8 +87,8 @@ def headers_of(document: Mapping[str, Any]) -> Headers:
     return headers
 
 
-def body_of(document: Mapping[str, Any]) -> bytes:
-    return as_json(document["body"]) if "body" in document else b""
+def body_of(claim: Claim, document: Mapping[str, Any]) -> bytes:
+    return _written(claim.payload, "body") if "body" in document else b""
 
 
 def change_of(claim: Claim, document: Mapping[str, Any], source: str) -> bytes:
@@ -82,18 +96,41 @@ def change_of(claim: Claim, document: Mapping[str, Any], source: str) -> bytes:
     if "change" not in document:
         raise Unfit("INVALID_PAYLOAD", "the payload has no change")
     change = document["change"]
-    return as_json(
+    around = as_json(
         {
             "entity_type": needed(document, "entity_type"),
             "entity_id": needed(document, "entity_id"),
-            "change": change,
             "source_id": f"{source}:{key_of(claim, document)}",
             "source_hash": hashlib.sha256(canonical(change)).hexdigest(),
-            "timestamp": utc(claim.occurred_at or claim.created_at),
+            "timestamp": utc(claim.happened_at),
             "inference": False,
-            "evidence": document.get("evidence_pack"),
         }
     )
+    parts = [_written(claim.payload, name) for name in ("change", "evidence_pack")]
+    return b'%b,"change":%b,"evidence":%b}' % (around[:-1], *parts)
+
+
+def _written(payload: bytes, name: str) -> bytes:
+    """A member of the payload, which is a JSON object, as it stands there, or null: numbers would
+    lose digits on the way through Python."""
+    text = payload.decode(json.detect_encoding(payload))
+    found = "null"
+    at = _after_blanks(text, 0) + 1
+    while text[at := _after_blanks(text, at)] != "}":
+        if text[at] == ",":
+            at = _after_blanks(text, at + 1)
+        member, at = _DECODER.raw_decode(text, at)
+        start = _after_blanks(text, _after_blanks(text, at) + 1)
+        _, at = _DECODER.raw_decode(text, start)
+        if member == name:  # the last one counts, as for everybody who reads it
+            found = text[start:at]
+    return found.encode()
+
+
+def _after_blanks(text: str, at: int) -> int:
+    blanks = _BLANKS.match(text, at)
+    assert blanks is not None  # it takes none, too
+    return blanks.end()
 
 
 def canonical(value: object) -> bytes:

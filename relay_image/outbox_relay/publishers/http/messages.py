@@ -113,7 +113,7 @@ class Messages:
             place_of(url, self._trusted),
             documents.method_of(document, self._settings.method),
             [*documents.headers_of(document), *_about(claim)],
-            documents.body_of(document),
+            documents.body_of(claim, document),
             documents.key_of(claim, document),
         )
 
@@ -166,7 +166,7 @@ def _about(claim: Claim) -> Headers:
 
 def _is_json(payload: bytes) -> bool:
     try:
-        json.loads(payload.decode())
+        json.loads(payload.decode(), parse_constant=documents.no_number)
     except (ValueError, RecursionError):
         return False
     return True
