@@ -17,7 +17,14 @@ Columns = Mapping[str, Callable[[Row], object]]
 
 
 def print_json(document: object) -> None:
-    click.echo(json.dumps(document, default=jsonable, indent=2, ensure_ascii=False))
+    click.echo(json_text(document))
+
+
+def json_text(document: object) -> str:
+    """Legible; but half a character, which a payload or a broker's answer may have, stays the
+    escape that JSON has for it: no terminal and no file takes it."""
+    text = json.dumps(document, default=jsonable, indent=2, ensure_ascii=False)
+    return text.encode(errors="backslashreplace").decode()
 
 
 def jsonable(value: object) -> object:
@@ -109,7 +116,7 @@ def payload_value(payload: bytes, how: str) -> dict[str, Any]:
     if how == "json":
         try:
             return {"payload": json.loads(payload), "payload_encoding": "json"}
-        except ValueError:
+        except (ValueError, RecursionError):
             pass  # as text or base64, then
     if how != "hex":
         try:
@@ -124,8 +131,8 @@ def payload_text(payload: bytes, how: str) -> str:
     """For people. auto: as JSON, text or hex, whichever fits first."""
     if how in ("auto", "json"):
         try:
-            return json.dumps(json.loads(payload), indent=2, ensure_ascii=False)
-        except ValueError:
+            return json_text(json.loads(payload))
+        except (ValueError, RecursionError):
             if how == "json":
                 note("the payload is not JSON")
     try:

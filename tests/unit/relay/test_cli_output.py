@@ -61,6 +61,11 @@ def test_json_has_utc_times_and_plain_values(capsys: pytest.CaptureFixture[str])
     }
 
 
+def test_half_a_character_is_printed_as_json_has_it(capsys: pytest.CaptureFixture[str]) -> None:
+    print_json({"text": "a\ud800b"})
+    assert json.loads(capsys.readouterr().out) == {"text": "a\ud800b"}
+
+
 @pytest.mark.parametrize(
     ("payload", "how", "shown"),
     [
@@ -69,7 +74,10 @@ def test_json_has_utc_times_and_plain_values(capsys: pytest.CaptureFixture[str])
         (b"\xff", "text", "�"),
         (b"a\x1bb", "text", "a\\x1bb"),
         (b"", "auto", ""),
+        (b'"\\ud800\\u00fc"', "auto", '"\\ud800ü"'),
+        (b"[" * 100_000, "auto", "[" * 100_000),
     ],
+    ids=range(7),
 )
 def test_a_payload_is_shown_as_what_it_is(payload: bytes, how: str, shown: str) -> None:
     assert payload_text(payload, how) == shown
