@@ -1,5 +1,5 @@
 """
-From names to addresses within a deadline. Called wherever a publisher connects.
+From names to addresses and connections within a deadline. Called wherever a publisher connects.
 
 The system's resolver has no deadline and cannot be interrupted. So it works on a thread of its own,
 and its caller leaves when it has waited long enough; the answer is then for nobody.
@@ -21,6 +21,25 @@ AddressInfo = tuple[socket.AddressFamily, socket.SocketKind, int, str, Any]
 def look_up(host: str, port: int, until: float) -> Sequence[AddressInfo]:
     """OSError if it has no address; TimeoutError if nobody says so in time."""
     return in_time(beside(lambda: socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)), until)
+
+
+def reach(host: str, port: int, until: float) -> socket.socket:
+    """Connected to the first of its addresses that answers, with a timeout of what is left. Each
+    has its share of the time: one that is silent must not take that of the others."""
+    found = look_up(host, port, until)
+    failure = OSError("its name has no address")
+    for tried, (family, kind, protocol, _, place) in enumerate(found):
+        made = socket.socket(family, kind, protocol)
+        try:
+            made.settimeout(_left(until) / (len(found) - tried))
+            made.connect(place)
+            made.settimeout(_left(until))
+        except OSError as error:
+            made.close()
+            failure = error
+        else:
+            return made
+    raise failure
 
 
 def beside(ask: Callable[[], T]) -> Future[T]:
@@ -47,3 +66,7 @@ def in_time(found: Future[T], until: float) -> T:
         if found.done():  # the resolver's own
             raise
         raise TimeoutError("its name was not resolved in time") from None
+
+
+def _left(until: float) -> float:
+    return max(0.001, until - time.monotonic())

@@ -6,7 +6,7 @@ from broker.nats.streams import Admin
 from dev.services import Nats, wait_until
 from fixtures.outbox import Outbox
 from fixtures.relays import StartRelay
-from fixtures.volume import events, kill_at_work, patience, tally
+from fixtures.volume import LEASE, events, kill_at_work, patience, tally
 
 pytestmark = [pytest.mark.pg, pytest.mark.nats]
 
@@ -34,7 +34,7 @@ def test_three_relays_of_which_one_is_killed_lose_nothing_and_keep_order_and_sen
             outbox.dsn,
             f"pod-{n}",
             ordering="Key",
-            lease="3s",
+            lease=LEASE,
             batchSize=200,
             publisher=publisher,
             kafka={"bootstrapServers": "unused:1"},  # what starts no Kafka

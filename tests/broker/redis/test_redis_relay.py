@@ -9,7 +9,7 @@ from dev.services import wait_until
 from dev.services.redis import Redis
 from fixtures.outbox import Outbox
 from fixtures.relays import StartRelay
-from fixtures.volume import events, in_flight, kill_at_work, patience, tally
+from fixtures.volume import LEASE, events, in_flight, kill_at_work, patience, tally
 
 EVENTS = events(5000)
 PATIENCE = patience(EVENTS)
@@ -40,7 +40,7 @@ def test_em_18_three_relays_and_a_kill_lose_nothing_and_keep_order(
             kafka={"bootstrapServers": "unused:1"},  # what follows stands instead of it
             publisher={"redis": {"url": redis.url, "stream": stream, "deliveryTimeout": "2s"}},
             ordering="Key",
-            lease="3s",
+            lease=LEASE,
             batchSize=BATCH,
             workers=WORKERS,
             retry={"baseDelay": "50ms", "maxDelay": "500ms"},

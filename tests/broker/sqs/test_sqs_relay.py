@@ -1,15 +1,17 @@
 """Relays on a database that publish to SQS, and one of them is killed."""
 
 import os
+import socket
 from collections import defaultdict
 
 import pytest
 
+from broker.sqs.answers import Asked, answer, answering, done
 from broker.sqs.queues import Queues
 from dev.services import wait_until
 from fixtures.outbox import Outbox
 from fixtures.relays import StartRelay
-from fixtures.volume import in_flight, kill_at_work
+from fixtures.volume import LEASE, in_flight, kill_at_work
 
 pytestmark = [pytest.mark.pg, pytest.mark.sqs]
 
@@ -40,7 +42,7 @@ def test_three_relays_of_which_one_is_killed_lose_nothing_and_a_fifo_queue_has_e
             outbox.dsn,
             f"pod-{n}",
             ordering="Key" if fifo else "None",
-            lease="3s",
+            lease=LEASE,
             batchSize=BATCH,
             workers=WORKERS,
             publisher=publisher,
@@ -73,3 +75,53 @@ def test_three_relays_of_which_one_is_killed_lose_nothing_and_a_fifo_queue_has_e
     for number in numbers:
         by_key[number % KEYS].append(number)
     assert all(found == sorted(found) for found in by_key.values())
+
+
+UNSTORABLE = ["a\x00b", "a\ud800b"]
+"""What JSON can write, and PostgreSQL cannot keep."""
+
+
+@pytest.mark.parametrize("text", UNSTORABLE, ids=ascii)
+@pytest.mark.parametrize("part", ["MessageId", "SequenceNumber", "Code", "Message", "__type"])
+@pytest.mark.timeout(120)
+def test_an_answer_that_cannot_be_stored_stops_nothing(
+    outbox: Outbox, start_relay: StartRelay, part: str, text: str
+) -> None:
+    garbled = {"poisoned"}
+
+    def say(asked: Asked, sock: socket.socket) -> bytes:
+        entries = asked.json.get("Entries", [])
+        if not any(entry["MessageBody"] in garbled for entry in entries):
+            return done(asked, sock)
+        garbled.clear()
+        if part == "__type":
+            return answer(400, {"__type": text, "message": "no"})
+        found = {"Id": "0", "MessageId": "m", "Code": "c", "Message": "no", part: text}
+        told = "Failed" if part in ("Code", "Message") else "Successful"
+        return answer(200, {told: [found]})
+
+    with answering(say) as server:
+        relay = start_relay(
+            outbox.dsn,
+            "pod",
+            batchSize=10,
+            workers=1,
+            retry={"baseDelay": "100ms"},
+            publisher={
+                "sqs": {
+                    "queueUrl": server.queue_url(),
+                    "region": "eu-west-1",
+                    "accessKeyId": {"env": "TEST_KEY_ID"},
+                    "secretAccessKey": {"env": "TEST_SECRET"},
+                    "deliveryTimeout": "2s",
+                }
+            },
+            kafka={"bootstrapServers": "unused:1"},  # what starts no Kafka
+        )
+        wait_until(lambda: relay.happened("started"), 30, "started")
+        outbox.sql(
+            "INSERT INTO outbox.event (event_type, payload) VALUES ('a.b', 'poisoned')",
+        )
+        wait_until(lambda: not garbled, 30, "answered")
+        outbox.sql("INSERT INTO outbox.event (event_type, payload) VALUES ('a.b', 'well')")
+        wait_until(lambda: outbox.states() == {"PUBLISHED": 2}, 30, "all published")

@@ -246,6 +246,17 @@ def test_a_malformed_answer_about_streams_is_none(make: Make, where: str, body: 
         assert isinstance(outcome, Acked)
 
 
+@pytest.mark.parametrize("number", ["x", None, [1], {}, 10**400])
+@pytest.mark.parametrize("name", ["num_replicas", "duplicate_window", "max_msg_size"])
+def test_a_check_goes_on_where_a_streams_settings_make_no_sense(
+    make: Make, name: str, number: object
+) -> None:
+    about_streams = {"INFO": {"config": {"allow_atomic": True, name: number}}}
+    with nats_peer(about_streams=about_streams) as peer:
+        found = make(peer).check([{"event_type": "a"}])
+    assert any("replica(s)" in finding.text for finding in found)
+
+
 def test_a_reason_that_no_database_stores_is_made_storable(make: Make) -> None:
     body = b'{"error":{"err_code":10077,"description":"a\\ud800b"}}'
     with nats_peer(lambda message: message.answer(body)) as peer:

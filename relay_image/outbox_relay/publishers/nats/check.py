@@ -81,7 +81,7 @@ def about_stream(
     def add(level: Level, text: str, cure: str = "") -> None:
         results.append(CheckResult(level, f"stream {name}: {text}", cure))
 
-    replicas = int(config.get("num_replicas", 1))
+    replicas = _number(config, "num_replicas", 1)
     add("ok", f"{replicas} replica(s), {config.get('storage', 'file')} storage")
     if config.get("no_ack"):
         add("fail", "no_ack is set: nothing is ever acknowledged", "set no_ack to false")
@@ -99,7 +99,7 @@ def about_stream(
     elif replicas < 3:
         add("warn", f"{replicas} replicas: with one of them away nothing is acknowledged")
     if settings.deduplicate:
-        window = float(config.get("duplicate_window", 0)) / NANOSECONDS
+        window = _number(config, "duplicate_window", 0) / NANOSECONDS
         needed = max(USUAL_LEASE_SECONDS, settings.delivery_timeout.total_seconds())
         if window < needed:
             add(
@@ -111,7 +111,13 @@ def about_stream(
     if settings.atomic == "Auto" and not config.get("allow_atomic"):
         needs = "set allow_atomic" if connection.version >= FIRST_WITH_ATOMIC else "use NATS 2.12"
         add("warn", "no atomic batches: slower, above all in order", needs)
-    limit = int(config.get("max_msg_size", -1))
+    limit = _number(config, "max_msg_size", -1)
     if 0 <= limit < settings.max_message_bytes:
         add("warn", f"max_msg_size is {limit}, below maxMessageBytes: larger messages fail at once")
     return results
+
+
+def _number(config: Mapping[str, Any], name: str, default: int) -> int:
+    """The default, too, where it is none of Go's numbers: then the answer is out of order."""
+    found = config.get(name)
+    return found if isinstance(found, int) and abs(found) < 1 << 63 else default

@@ -19,9 +19,10 @@ from typing import Any, NamedTuple
 
 from outbox_core.contract.publishers.nats import NatsSettings
 from outbox_core.errors import BrokerRefused, OutboxError, PublisherError
-from outbox_relay.publishers.nats.address import address_of, connect
+from outbox_relay.publishers.nats.address import address_of
 from outbox_relay.publishers.nats.errors import DENIED
 from outbox_relay.publishers.nats.login import login
+from outbox_relay.publishers.resolving import reach
 from outbox_relay.publishers.tls import tls_context
 
 PORTION_BYTES = 1 << 18
@@ -162,7 +163,7 @@ class Connection:
 
     def _open(self, settings: NatsSettings, until: float) -> None:
         host, port = address_of(self.url)
-        self._sock = connect(host, port, until)
+        self._sock = reach(host, port, until)
         self._sock.setblocking(False)
         self._sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self._sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)

@@ -19,7 +19,14 @@ from datetime import timedelta
 
 from outbox_core.contract.publishers.nats import NatsSettings
 from outbox_core.errors import BrokerRefused, OutboxError, PublisherError
-from outbox_core.model.attempt import Acked, Error, ErrorClass, Outcome, Refused, Unsent
+from outbox_core.model.attempt import (
+    Error,
+    ErrorClass,
+    Outcome,
+    Refused,
+    Unsent,
+    all_acked,
+)
 from outbox_core.model.event import Claim
 from outbox_core.model.ordering import BEHIND, KeyOrder
 from outbox_relay.publishers.destinations import Destinations
@@ -180,7 +187,7 @@ class NatsPublisher:
             outcomes.get(claim.seq) or (BEHIND if order.blocks(claim) else NO_TIME_LEFT)
             for claim in batch
         ]
-        if all(outcome.__class__ is Acked for outcome in found):
+        if all_acked(found):
             return found
         return KeyOrder(self._in_order).settle(batch, found)
 

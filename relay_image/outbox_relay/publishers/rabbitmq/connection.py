@@ -19,7 +19,7 @@ from typing import Final, TypeVar
 from outbox_core.errors import BrokerRefused
 from outbox_relay.publishers.rabbitmq import wire
 from outbox_relay.publishers.rabbitmq.login import Address, Login
-from outbox_relay.publishers.resolving import look_up
+from outbox_relay.publishers.resolving import reach
 
 T = TypeVar("T")
 
@@ -137,7 +137,7 @@ class Connection:
         self._sent_at = self._heard_at = time.monotonic()
         self._poll = select.poll()
         try:
-            self._socket = _connected(address, until)
+            self._socket = reach(address.host, address.port, until)
         except OSError as error:
             raise Lost("NO_CONNECTION", f"cannot connect to {address}: {error}") from None
         try:
@@ -377,23 +377,6 @@ def close_all(connections: Sequence[Connection]) -> None:
             connection.say_goodbye(until)
     for connection in connections:
         connection.close()
-
-
-def _connected(address: Address, until: float) -> socket.socket:
-    """To any address that the name has; the time is for all of them together."""
-    found = look_up(address.host, address.port, until)
-    failure: OSError | None = None
-    for tried, (family, kind, protocol, _, place) in enumerate(found):
-        made = socket.socket(family, kind, protocol)
-        try:
-            made.settimeout(max(0.001, (until - time.monotonic()) / (len(found) - tried)))
-            made.connect(place)
-        except OSError as error:
-            made.close()
-            failure = error
-        else:
-            return made
-    raise failure or OSError("the name has no address")
 
 
 def as_lost(error: Exception, address: Address) -> Lost:

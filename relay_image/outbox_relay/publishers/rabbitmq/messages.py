@@ -6,15 +6,13 @@ batch, is found here before it is sent.
 """
 
 from collections.abc import Callable
-from datetime import datetime
 from typing import Final
 
 from outbox_core.contract.publishers.rabbitmq import RabbitMQSettings
 from outbox_core.model.attempt import Refused
-from outbox_core.model.event import Claim
+from outbox_core.model.event import EPOCH, Claim, Moment
 from outbox_relay.publishers.messages import (
     CACHED_NAMES,
-    EPOCH,
     Headers,
     Template,
     headers_for,
@@ -24,6 +22,8 @@ from outbox_relay.publishers.rabbitmq import wire
 
 CLOUD_EVENTS_PREFIX: Final = "cloudEvents:"
 """Of the binding for AMQP."""
+
+EPOCH_UNIX_SECONDS: Final = int(EPOCH.timestamp())
 
 ROUTES_BY: Final = ("CC", "BCC")
 """RabbitMQ takes headers of these names for more routing keys, wants lists, and closes the channel
@@ -95,7 +95,7 @@ class Encoder:
                 wire.PERSISTENT,
                 correlation_id,
                 wire.short_string(claim.event_id),
-                _seconds(claim.occurred_at or claim.created_at).to_bytes(8, "big"),
+                _unix_seconds(claim.happened_at).to_bytes(8, "big"),
                 event_type,
             )
         )
@@ -152,6 +152,5 @@ def _if_short(text: str | bytes) -> bytes:
     return bytes((size,)) + raw if size <= wire.LONGEST_SHORT_STRING else b""
 
 
-def _seconds(moment: datetime) -> int:
-    since = moment - EPOCH
-    return max(0, since.days * 86400 + since.seconds)
+def _unix_seconds(moment: Moment) -> int:
+    return max(0, EPOCH_UNIX_SECONDS + moment // 1_000_000)

@@ -14,7 +14,15 @@ from typing import Final
 from outbox_core.contract.publishers.redis import RedisSettings
 from outbox_core.contract.values import format_duration
 from outbox_core.errors import OutboxError
-from outbox_core.model.attempt import Acked, Error, ErrorClass, Outcome, Refused, Unsent
+from outbox_core.model.attempt import (
+    Acked,
+    Error,
+    ErrorClass,
+    Outcome,
+    Refused,
+    Unsent,
+    all_acked,
+)
 from outbox_core.model.event import Claim
 from outbox_core.model.ordering import KeyOrder
 from outbox_relay.publishers.destinations import Destinations
@@ -99,7 +107,7 @@ class RedisPublisher:
             else:
                 outcomes = [wire if outcome is None else outcome for outcome in outcomes]
         settled: list[Outcome] = outcomes  # type: ignore[assignment]  # none is None any more
-        if all(outcome.__class__ is Acked for outcome in settled):
+        if all_acked(settled):
             return settled
         return KeyOrder(self._in_order).settle(batch, settled)
 

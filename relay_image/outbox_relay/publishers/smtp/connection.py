@@ -20,7 +20,7 @@ from outbox_core.contract.publishers.smtp import SmtpSettings
 from outbox_core.errors import BrokerRefused, PublisherError
 from outbox_core.model.attempt import Acked, Refused
 from outbox_relay.publishers.messages import refused
-from outbox_relay.publishers.resolving import look_up
+from outbox_relay.publishers.resolving import reach
 from outbox_relay.publishers.smtp.errors import GOING_AWAY, LETS_NOBODY_IN, Stage, refusal
 from outbox_relay.publishers.smtp.messages import Letter
 from outbox_relay.publishers.tls import tls_context
@@ -52,7 +52,7 @@ class Client(smtplib.SMTP):
 
     def _get_socket(self, host: str, port: int, timeout: float) -> Any:
         until = time.monotonic() + timeout
-        plain = _connect(look_up(host, port, until), until)
+        plain = reach(host, port, until)
         self._cuttable = plain.dup()
         if self._is_cut:
             self.cut()
@@ -288,21 +288,6 @@ def read_credentials(settings: SmtpSettings) -> tuple[str, str] | None:
     if settings.username is None or settings.password is None:
         return None
     return settings.username.read("smtp.username"), settings.password.read("smtp.password")
-
-
-def _connect(addresses: Sequence[Any], until: float) -> socket.socket:
-    """To the first that answers; all of them together have that long."""
-    failure = OSError("its name has no address")
-    for family, kind, protocol, _, address in addresses:
-        sock = socket.socket(family, kind, protocol)
-        try:
-            sock.settimeout(_left(until))
-            sock.connect(address)
-            return sock
-        except OSError as error:
-            sock.close()
-            failure = error
-    raise failure
 
 
 def _is_good(reply: Reply) -> bool:

@@ -13,7 +13,7 @@ from typing import Final
 
 from outbox_core.contract.publishers.smtp import SmtpSettings
 from outbox_core.model.attempt import Refused
-from outbox_core.model.event import Claim
+from outbox_core.model.event import Claim, datetime_of
 from outbox_relay.publishers.messages import refused
 from outbox_relay.publishers.smtp.mime import (
     Field,
@@ -110,7 +110,7 @@ class Letters:
         if not email.to and not email.cc:
             yield make_field("To", "undisclosed-recipients:;")
         yield text_field("Subject", email.subject)
-        yield make_field("Date", format_datetime(claim.created_at))
+        yield make_field("Date", format_datetime(datetime_of(claim.created_at)))
         # Of the relay's own domain: so it stays unique, any sender the event names.
         yield make_field("Message-ID", f"<{claim.event_id}@{self._sender.domain}>")
         yield make_field("X-Outbox-Event-Id", claim.event_id)

@@ -23,6 +23,7 @@ from urllib.parse import urlsplit
 
 from outbox_core.contract.publishers.sqs import SqsSettings
 from outbox_core.errors import SettingsError
+from outbox_relay.publishers.resolving import reach
 from outbox_relay.publishers.sqs.credentials import Signer
 from outbox_relay.publishers.sqs.errors import ASKS_FOR_PATIENCE, CallFailed, plain
 
@@ -57,6 +58,9 @@ class Wire:
         connection = self._connection
         connection.timeout = max(0.001, until - time.monotonic())
         if connection.sock is None:
+            # By itself, http.client waits for name servers as long as they like.
+            place = connection.host, connection.port
+            connection._create_connection = lambda *_: reach(*place, until)  # type: ignore[attr-defined]
             connection.connect()
         else:
             connection.sock.settimeout(connection.timeout)

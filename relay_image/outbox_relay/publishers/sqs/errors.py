@@ -7,7 +7,7 @@ and without the ending `Exception`: servers, protocols and the services behind S
 
 from typing import Any, Final
 
-from outbox_core.model.attempt import Error, ErrorClass, Refused
+from outbox_core.model.attempt import Error, ErrorClass, Refused, storable
 
 OF_THE_QUEUE: Final = frozenset(
     (
@@ -80,6 +80,7 @@ class CallFailed(Exception):
     """A request has no answer, or one that is an error."""
 
     def __init__(self, code: str, text: str, status: int = 0, after: float = 0.0) -> None:
+        code, text = storable(code), storable(text)  # also shown where nothing is stored: health
         super().__init__(f"{code}: {text}" if text else code)
         self.code = plain(code)
         self.text = text or code

@@ -135,9 +135,9 @@ def _read(part: Part, answer: dict[str, Any], outcomes: list[Outcome]) -> None:
         outcomes[index] = NO_REPORT
     queue = part[0][1].queue.rpartition("/")[2]
     for found in _listed(answer, "Successful"):
-        done, message = place.get(str(found.get("Id"))), found.get("MessageId")
+        done, message = place.get(str(found.get("Id"))), _name(found.get("MessageId"))
         if done is not None and message:
-            number = found.get("SequenceNumber")
+            number = _name(found.get("SequenceNumber"))
             outcomes[done] = Acked(
                 f"{queue}/{message}@{number}" if number else f"{queue}/{message}"
             )
@@ -145,6 +145,11 @@ def _read(part: Part, answer: dict[str, Any], outcomes: list[Outcome]) -> None:
     for found in _listed(answer, "Failed"):
         if (failed := place.get(str(found.get("Id")))) is not None:
             outcomes[failed] = refused_entry(found)
+
+
+def _name(found: object) -> str | None:
+    """None, unless people can read it: what JSON can write besides, PostgreSQL cannot keep."""
+    return found if isinstance(found, str) and found.isprintable() else None
 
 
 def _listed(answer: dict[str, Any], name: str) -> list[dict[str, Any]]:
