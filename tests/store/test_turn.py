@@ -115,8 +115,20 @@ def test_a_plan_of_a_small_table_does_not_read_what_was_published_since(
     """A plan stays in use for as long as the connection, or until the table is analysed."""
     relay = outbox.register()
     publish_many(outbox, relay, events)
-    statement = f"EXPLAIN (ANALYZE, BUFFERS, FORMAT JSON) {STATEMENTS[name]}"
-    outbox.sql(statement, relay)
+    outbox.sql(STATEMENTS[name], relay)
     publish_many(outbox, relay, 3_000)
-    top = outbox.value(statement, relay)[0]["Plan"]
-    assert top["Shared Hit Blocks"] + top["Shared Read Blocks"] < 60
+    with outbox.conn.transaction():
+        before = pages_read(outbox)
+        outbox.sql(STATEMENTS[name], relay)
+        assert pages_read(outbox) - before < 60
+
+
+def pages_read(outbox: Outbox) -> int:
+    """By this connection, of our tables and their indexes. Not the pages of EXPLAIN, which counts
+    the catalogue's too: a server that cleans up or analyses meanwhile makes each plan anew."""
+    return int(
+        outbox.value(
+            "SELECT sum(pg_stat_get_xact_blocks_fetched(oid)) FROM pg_class"
+            " WHERE relnamespace = 'outbox'::regnamespace"
+        )
+    )
