@@ -59,6 +59,7 @@ class Stream:
 def test_a_server_killed_in_a_batch_has_all_that_it_acknowledged(
     make_publisher: MakePublisher, broker: Broker, queue: str, mortal_rabbitmq: RabbitMQ
 ) -> None:
+    mortal_rabbitmq.write_declared()
     publisher = make_publisher(queue, timeout=10)
     stream = Stream(publisher, 500)
     wait_until(lambda: len(stream.acked) > 2000, 30, "it is at work")
