@@ -13,7 +13,7 @@ BEGIN
         CASE
             WHEN f.name IN ('emit', 'first_twin', 'derive_idempotency_key', 'slot_of') THEN
                 EXECUTE format('GRANT EXECUTE ON FUNCTION %s TO outbox_producer', f.signature);
-            WHEN f.name IN ('trace', 'causes', 'effects', 'lanes') THEN
+            WHEN f.name IN ('trace', 'causes', 'effects', 'lanes', 'delivery_of') THEN
                 EXECUTE format('GRANT EXECUTE ON FUNCTION %s TO outbox_reader, outbox_relay',
                                f.signature);
             WHEN f.name = 'require' THEN NULL;  -- for the owner only

@@ -27,6 +27,8 @@ BEGIN
         ('sweep_keys', in_loops),
         ('renew', in_loops),
         ('expire', in_loops),
+        ('unpack', in_loops),
+        ('unpack_published', each_call),
         ('drop_waiting', each_call),
         ('forget_plans', each_call),
         -- The higher costs that this causes must not start the JIT, which takes longer than a chunk.

@@ -25,7 +25,8 @@ CREATE OR REPLACE TRIGGER slot_is_kept BEFORE UPDATE OR DELETE OR TRUNCATE ON ou
 -- delivery: moves along the lifecycle only, and is kept -----------------------------------------
 
 CREATE OR REPLACE TRIGGER delivery_starts_pending BEFORE INSERT ON outbox.delivery
-    FOR EACH ROW WHEN (NEW.state <> 'PENDING' OR NEW.attempts <> 0 OR NEW.hold = 'DEAD')
+    FOR EACH ROW WHEN ((NEW.state <> 'PENDING' OR NEW.attempts <> 0 OR NEW.hold = 'DEAD')
+                       AND pg_trigger_depth() = 0)  -- other than those of a batch
     EXECUTE FUNCTION outbox.delivery_starts_pending();
 -- A condition, which is compiled and costs next to nothing per row, lets the two usual moves pass; the
 -- function checks all others. The condition is short, and columns that are rarely written have a trigger
@@ -49,9 +50,27 @@ CREATE OR REPLACE TRIGGER delivery_keeps_its_lane BEFORE UPDATE OF lane, key_has
           AND NOT (NEW.lane = -1 AND NEW.key_hash IS NULL AND NEW.hold <> 'KEY'))
     EXECUTE FUNCTION outbox.delivery_keeps_its_lane();
 CREATE OR REPLACE TRIGGER delivery_is_kept BEFORE DELETE ON outbox.delivery
-    FOR EACH ROW EXECUTE FUNCTION outbox.delivery_is_kept();
+    FOR EACH ROW WHEN (pg_trigger_depth() = 0)  -- other than by a batch
+    EXECUTE FUNCTION outbox.delivery_is_kept();
 CREATE OR REPLACE TRIGGER delivery_is_not_truncated BEFORE TRUNCATE ON outbox.delivery
     FOR EACH STATEMENT EXECUTE FUNCTION outbox.delivery_is_kept();
+
+-- batch, published: a delivery is in one place; what leaves one arrives in another ---------------
+
+CREATE OR REPLACE TRIGGER batch_takes_deliveries BEFORE INSERT ON outbox.batch
+    FOR EACH ROW EXECUTE FUNCTION outbox.batch_takes_deliveries();
+CREATE OR REPLACE TRIGGER batch_gives_deliveries
+    BEFORE UPDATE OF token, first_seq, claimed_at, relay_id, claimed_by, lanes, seqs OR DELETE
+    ON outbox.batch FOR EACH ROW WHEN (pg_trigger_depth() = 0)
+    EXECUTE FUNCTION outbox.batch_gives_deliveries();
+CREATE OR REPLACE TRIGGER batch_is_not_truncated BEFORE TRUNCATE ON outbox.batch
+    FOR EACH STATEMENT EXECUTE FUNCTION outbox.batch_is_kept();
+CREATE OR REPLACE TRIGGER published_takes_batch BEFORE INSERT ON outbox.published
+    FOR EACH ROW WHEN (pg_trigger_depth() = 0) EXECUTE FUNCTION outbox.published_takes_batch();
+CREATE OR REPLACE TRIGGER published_gives_deliveries BEFORE UPDATE OR DELETE ON outbox.published
+    FOR EACH ROW WHEN (pg_trigger_depth() = 0) EXECUTE FUNCTION outbox.published_gives_deliveries();
+CREATE OR REPLACE TRIGGER published_is_not_truncated BEFORE TRUNCATE ON outbox.published
+    FOR EACH STATEMENT EXECUTE FUNCTION outbox.batch_is_kept();
 
 -- unmatched: kept until a relay has the event ---------------------------------------------------
 

@@ -114,7 +114,9 @@ MARK = """
 CHORES = """
     SELECT (SELECT to_jsonb(r) FROM outbox.relay r WHERE r.id = %(relay)s),
            EXISTS (SELECT 1 FROM outbox.delivery
-                    WHERE relay_id = %(relay)s AND state = 'CLAIMED' AND lease_until < now()),
+                    WHERE relay_id = %(relay)s AND state = 'CLAIMED' AND lease_until < now())
+           OR EXISTS (SELECT 1 FROM outbox.batch
+                       WHERE relay_id = %(relay)s AND lease_until < now()),
            EXISTS (SELECT 1 FROM outbox.holder WHERE relay_id = %(relay)s AND expires_at < now())
            OR EXISTS (SELECT 1 FROM outbox.lane l
                        WHERE l.relay_id = %(relay)s AND l.token IS NOT NULL
@@ -145,6 +147,20 @@ CLAIMED = """
       FROM outbox.delivery d JOIN outbox.event e ON e.seq = d.seq
      WHERE d.relay_id = %(relay)s AND d.state = 'CLAIMED'
 """
+
+# Before the claims of others are judged one by one: those of a batch become deliveries of their own.
+UNPACK_OVERDUE = """
+    DELETE FROM outbox.batch WHERE token IN (
+        SELECT token FROM outbox.batch
+         WHERE relay_id = %(relay)s
+           AND CASE WHEN %(lanes)s::smallint[] IS NULL THEN lease_until < now()
+                    ELSE lanes && %(lanes)s END
+         ORDER BY lease_until LIMIT %(batches)s
+           FOR UPDATE SKIP LOCKED)
+"""
+MOST_UNPACKED_BATCHES = 2
+"""At a time: a batch may have thousands of members."""
+UNPACK = "SELECT outbox.unpack(%(token)s)"
 
 OVERDUE = f"""{CLAIMED}
        AND CASE WHEN %(lanes)s::smallint[] IS NULL THEN d.lease_until < now()
@@ -338,6 +354,8 @@ class Deliveries:
         chosen = None if lanes is None else list(lanes)
         with translated():
             values = {"relay": self._relay, "lanes": chosen, "limit": limit}
+            batches = MOST_UNPACKED_BATCHES if lanes is None else None
+            self._conn.execute(UNPACK_OVERDUE, values | {"batches": batches})
             return claim_cursor(self._conn).execute(OVERDUE, values).fetchall()
 
     def recover(self, token: int) -> int:
@@ -350,6 +368,7 @@ class Deliveries:
         """
         with translated(), self._conn.transaction():
             values = {"relay": self._relay, "token": token}
+            self._conn.execute(UNPACK, values)
             lost = claim_cursor(self._conn).execute(UNDER_TOKEN, values).fetchall()
             self.take_back([give_back(c) for c in lost])
             return len(lost)

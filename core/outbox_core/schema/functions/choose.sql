@@ -3,10 +3,11 @@
 -- Choose without order; with `suspects`, first those that were in flight when a relay died. Rows that
 -- another process is claiming are skipped, not waited for. Retries and replays come back with hold = TIME:
 -- so every row that is in line has a seq above `floor`, the caller's watermark, and a long transaction
--- elsewhere does not slow down the scan. The chosen rows are locked until they are claimed.
+-- elsewhere does not slow down the scan. The chosen rows are locked until they are claimed. `fresh` are
+-- those in line, which were never claimed before; `others` had a time to wait for.
 CREATE OR REPLACE FUNCTION outbox.choose(
     relay integer, row_limit integer, floor bigint, suspects boolean,
-    OUT chosen bigint[], OUT line_from bigint
+    OUT fresh bigint[], OUT others bigint[], OUT line_from bigint
 ) LANGUAGE plpgsql  -- planned as outbox.turn, and never sorted: ../planner.sql
     AS $$
 DECLARE
@@ -14,7 +15,6 @@ DECLARE
     due bigint[];
     up_to bigint[];  -- the bytes of each and of all before it
     due_bytes bigint := 0;
-    line bigint[];
 BEGIN
     IF suspects AND EXISTS (SELECT 1 FROM outbox.delivery d
                              WHERE d.relay_id = relay AND d.state = 'PENDING' AND d.lane = -1
@@ -47,7 +47,7 @@ BEGIN
             due := due[1 : greatest(1, (SELECT count(*) FROM unnest(up_to) u WHERE u <= share))];
             due_bytes := up_to[cardinality(due)];
         END IF;
-        SELECT array_agg(b.seq), min(b.seq) INTO line, line_from FROM (
+        SELECT array_agg(b.seq), min(b.seq) INTO fresh, line_from FROM (
             SELECT c.seq, sum(c.bytes) OVER (ROWS UNBOUNDED PRECEDING) - c.bytes AS before
               FROM (SELECT d.seq, d.bytes FROM outbox.delivery d
                      WHERE d.relay_id = relay AND d.lane = -1
@@ -57,7 +57,7 @@ BEGIN
                                     row_limit - outbox.due_share(row_limit))
                        FOR UPDATE SKIP LOCKED) c) b
          WHERE b.before + due_bytes < outbox.bytes_per_claim();
-        due := due[1 : row_limit - coalesce(cardinality(line), 0)];
+        due := due[1 : row_limit - coalesce(cardinality(fresh), 0)];
     END IF;
-    chosen := due || line;
+    others := nullif(due, '{}');
 END $$;

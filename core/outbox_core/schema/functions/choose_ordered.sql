@@ -33,10 +33,12 @@ END $$;
 --   barrier    per key, the first waiting delivery that is not among them
 --   judged     each candidate: does it wait for a barrier?
 --   ranked     the candidates that wait, and those that do not, each in order
+-- Of those that are chosen, `fresh` were never claimed before, nor given another time.
 CREATE OR REPLACE FUNCTION outbox.judge_in_order(
     relay integer, lanes smallint[], row_limit integer, lane_limit integer, floor bigint,
     suspects boolean, in_line boolean,
-    OUT chosen bigint[], OUT behind bigint[], OUT early bigint[], OUT line_from bigint
+    OUT fresh bigint[], OUT others bigint[], OUT behind bigint[], OUT early bigint[],
+    OUT line_from bigint
 ) LANGUAGE plpgsql AS $$
 BEGIN
     WITH ready AS MATERIALIZED (
@@ -60,14 +62,16 @@ BEGIN
         SELECT r.seq FROM ready r, front f
          WHERE r.key_hash IS NOT NULL AND f.lane = r.lane AND f.seq < r.seq
     ), due AS MATERIALIZED (
-        SELECT b.seq, b.key_hash, b.crashes, b.bytes FROM (
+        SELECT b.seq, b.key_hash, b.crashes, b.bytes, false AS fresh FROM (
             SELECT r.*, sum(r.bytes) OVER (ORDER BY r.seq ROWS UNBOUNDED PRECEDING) - r.bytes AS before
               FROM ready r WHERE r.seq NOT IN (SELECT e.seq FROM early e)) b
          WHERE b.before = 0 OR suspects OR NOT in_line
             OR b.before + b.bytes <= outbox.due_share(outbox.bytes_per_claim())
     ), line AS (
         SELECT l.* FROM unnest(lanes) AS own (lane), LATERAL (
-            SELECT d.seq, d.key_hash, d.crashes, d.bytes FROM outbox.delivery d
+            SELECT d.seq, d.key_hash, d.crashes, d.bytes,
+                   d.attempts = 0 AND d.age_from IS NULL AS fresh
+              FROM outbox.delivery d
              WHERE d.relay_id = relay AND d.lane = own.lane
                AND d.state = 'PENDING' AND d.hold = 'NONE' AND d.seq > floor
              ORDER BY d.seq LIMIT lane_limit) l
@@ -91,7 +95,7 @@ BEGIN
                            AND h.seq NOT IN (SELECT due.seq FROM due)
                          ORDER BY h.seq LIMIT 1) w
     ), judged AS (
-        SELECT c.crashes, c.seq,
+        SELECT c.crashes, c.seq, c.fresh,
                EXISTS (SELECT 1 FROM barrier b
                         WHERE b.key_hash = c.key_hash AND b.seq < c.seq) AS waits
           FROM candidate c
@@ -103,12 +107,13 @@ BEGIN
     )
     -- Suspects as in choose(): small groups, then one at a time; what is behind a loner may have its key.
     -- Those that wait leave the line: here they would take the others' places permanently.
-    SELECT array_agg(r.seq ORDER BY r.seq) FILTER (WHERE NOT r.waits AND (
+    SELECT array_agg(r.seq ORDER BY r.seq) FILTER (WHERE NOT r.waits AND r.fresh),
+           array_agg(r.seq ORDER BY r.seq) FILTER (WHERE NOT r.waits AND NOT r.fresh AND (
                NOT suspects OR CASE WHEN r.n = 1 THEN true ELSE r.loners = 0 AND r.n <= 50 END)),
            array_agg(r.seq) FILTER (WHERE r.waits),
            (SELECT array_agg(e.seq) FROM early e),
            (SELECT min(l.seq) FROM line l)
-      INTO chosen, behind, early, line_from
+      INTO fresh, others, behind, early, line_from
       FROM ranked r
      -- checked again, in the same snapshot in which the candidates were found
      WHERE NOT EXISTS (SELECT 1 FROM outbox.unmatched u
@@ -121,7 +126,7 @@ END $$;
 -- row's lease can be renewed meanwhile.
 CREATE OR REPLACE FUNCTION outbox.choose_ordered(
     relay integer, holder bigint, lanes smallint[], row_limit integer, lane_limit integer,
-    floor bigint, suspects boolean, OUT chosen bigint[], OUT line_from bigint
+    floor bigint, suspects boolean, OUT fresh bigint[], OUT others bigint[], OUT line_from bigint
 ) LANGUAGE plpgsql AS $$  -- planned as outbox.turn: in loops
 DECLARE
     in_line boolean := outbox.has_line(relay, lanes, floor);
@@ -145,7 +150,8 @@ BEGIN
     IF NOT FOUND THEN
         RETURN;
     END IF;
-    SELECT j.chosen, j.behind, j.early, j.line_from INTO chosen, behind, early, line_from
+    SELECT j.fresh, j.others, j.behind, j.early, j.line_from
+      INTO fresh, others, behind, early, line_from
       FROM outbox.judge_in_order(
                relay, lanes, row_limit, lane_limit, floor, suspects, in_line) j;
     IF behind IS NOT NULL THEN  -- out of the line, so that they are not scanned again and again

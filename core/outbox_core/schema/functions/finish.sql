@@ -1,35 +1,59 @@
 -- The end of a claim: published, or not. Called by relays, also for claims of a process that died.
 
 -- Published. Fenced by the claim's token: claims that were taken over meanwhile are not changed, but
--- returned. By key, because a renewal may move the row at this very moment: by its ctid it would be
--- missed, and stay claimed although it is published. Each row is looked up by its primary key: the list
--- is written as in rows_of.sql. (And without `state = 'CLAIMED'`: the planner would choose the index of
--- claimed rows.)
+-- returned. Deliveries of their own are found by key, because a renewal may move the row at this very
+-- moment: by its ctid it would be missed, and stay claimed although it is published. Each is looked up by
+-- its primary key: the list is written as in rows_of.sql. (And without `state = 'CLAIMED'`: the planner
+-- would choose the index of claimed rows.)
 CREATE OR REPLACE FUNCTION outbox.record_published(
     relay integer, fence bigint, seqs bigint[], results text[]
 ) RETURNS bigint[] LANGUAGE plpgsql AS $$  -- planned as those who call it: in loops
 DECLARE
-    done integer;
+    packed bigint[];
+    packed_results text[];
+    rest bigint[];
+    own bigint[] := seqs;  -- those with a row of their own
+    own_results text[] := results;
+    done integer := 0;
 BEGIN
-    UPDATE outbox.delivery d SET
-        state = 'PUBLISHED', published_at = now(), result = v.result, crashes = 0,
-        claimed_at = NULL, claimed_by = NULL, claim_token = NULL, lease_until = NULL
-      FROM (SELECT relay AS relay_id, u.* FROM unnest(seqs, results) AS u (seq, result)
-             WHERE u.seq BETWEEN 1 AND 9223372036854775807 OFFSET 0) v
-     WHERE d.relay_id = v.relay_id AND d.seq = v.seq AND d.claim_token = fence;
-    GET DIAGNOSTICS done = ROW_COUNT;
+    SELECT b.seqs INTO packed FROM outbox.batch b WHERE b.token = fence AND b.relay_id = relay FOR UPDATE;
+    IF packed = seqs THEN  -- as almost always
+        INSERT INTO outbox.published (token, relay_id, results) VALUES (fence, relay, results);
+        own := NULL;
+    ELSIF packed IS NOT NULL THEN
+        SELECT array_agg(v.result ORDER BY v.seq) FILTER (WHERE v.is_packed),
+               array_agg(v.seq) FILTER (WHERE NOT v.is_packed),
+               array_agg(v.result) FILTER (WHERE NOT v.is_packed)
+          INTO packed_results, own, own_results
+          FROM (SELECT u.*, u.seq IN (SELECT unnest(packed)) AS is_packed
+                  FROM unnest(seqs, results) AS u (seq, result)) v;
+        IF packed_results IS NOT NULL THEN
+            rest := outbox.without(packed, seqs);  -- stays claimed
+            IF rest IS NOT NULL THEN
+                PERFORM outbox.unpack(fence, rest);
+            END IF;
+            INSERT INTO outbox.published (token, relay_id, results) VALUES (fence, relay, packed_results);
+        END IF;
+    END IF;
+    IF own IS NOT NULL THEN
+        UPDATE outbox.delivery d SET
+            state = 'PUBLISHED', published_at = now(), result = v.result, crashes = 0,
+            claimed_at = NULL, claimed_by = NULL, claim_token = NULL, lease_until = NULL
+          FROM (SELECT relay AS relay_id, u.* FROM unnest(own, own_results) AS u (seq, result)
+                 WHERE u.seq BETWEEN 1 AND 9223372036854775807 OFFSET 0) v
+         WHERE d.relay_id = v.relay_id AND d.seq = v.seq AND d.claim_token = fence;
+        GET DIAGNOSTICS done = ROW_COUNT;
+    END IF;
     IF EXISTS (SELECT 1 FROM outbox.delivery p WHERE p.relay_id = relay AND p.hold = 'KEY') THEN
         PERFORM outbox.release_behind(relay, seqs);
     END IF;
-    IF done = cardinality(seqs) THEN
+    IF own IS NULL OR done = cardinality(own) THEN
         RETURN '{}';
     END IF;
     -- What we wrote in a first try, whose answer was lost, does not count as lost.
-    RETURN ARRAY(SELECT v.seq
-        FROM (SELECT relay AS relay_id, u.* FROM unnest(seqs, results) AS u (seq, result)
-               WHERE u.seq BETWEEN 1 AND 9223372036854775807 OFFSET 0) v
-        LEFT JOIN outbox.delivery d ON d.relay_id = v.relay_id AND d.seq = v.seq
-       WHERE d.result IS DISTINCT FROM v.result OR d.state::text <> 'PUBLISHED');
+    RETURN ARRAY(SELECT v.seq FROM unnest(own, own_results) AS v (seq, result)
+                  WHERE NOT EXISTS (SELECT 1 FROM outbox.delivery_of(relay, v.seq) d
+                                     WHERE d.state = 'PUBLISHED' AND d.result = v.result));
 END $$;
 
 -- The same without a claim after it: the last batch of a process, and relays of the previous version.
@@ -53,6 +77,8 @@ CREATE OR REPLACE FUNCTION outbox.finish_failed(
 DECLARE
     done bigint[];
 BEGIN
+    -- Those that were claimed in a batch become deliveries of their own, with an error of their own.
+    PERFORM outbox.unpack(f.fence, seqs) FROM (SELECT DISTINCT unnest(fences) AS fence) f;
     WITH ended AS (
         UPDATE outbox.delivery d SET
             state = v.state::outbox.state,

@@ -21,10 +21,17 @@ BEGIN
         HINT = 'To keep an event from being published: outbox-relay declare-dead EVENT --reason ...';
 END $$;
 
+-- The same of what was claimed or published together: it is never emptied as a whole.
+CREATE OR REPLACE FUNCTION outbox.batch_is_kept() RETURNS trigger LANGUAGE plpgsql AS $$
+BEGIN
+    RAISE EXCEPTION 'outbox: % of outbox.% is not allowed: its events would be lost to the relay',
+        TG_OP, TG_TABLE_NAME USING ERRCODE = 'restrict_violation';
+END $$;
+
 CREATE OR REPLACE FUNCTION outbox.unmatched_is_kept() RETURNS trigger LANGUAGE plpgsql AS $$
 BEGIN
     IF TG_OP = 'DELETE' AND EXISTS (
-        SELECT 1 FROM outbox.relay r JOIN outbox.delivery d ON d.relay_id = r.id AND d.seq = OLD.seq)
+        SELECT 1 FROM outbox.relay r, outbox.delivery_of(r.id, OLD.seq))
     THEN
         RETURN OLD;
     END IF;

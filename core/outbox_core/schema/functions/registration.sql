@@ -38,6 +38,7 @@ DECLARE
     wrong tid[];
 BEGIN
     IF row_limit IS NULL THEN
+        DELETE FROM outbox.batch b WHERE b.relay_id = relay;  -- in flight: as deliveries of their own
         SELECT array_agg(w.ctid) INTO wrong FROM (
             SELECT d.ctid FROM outbox.delivery d
              WHERE d.relay_id = relay AND d.state <> 'PUBLISHED' AND d.lane BETWEEN low AND high

@@ -39,9 +39,9 @@ CREATE OR REPLACE FUNCTION outbox.release_behind(relay integer, seqs bigint[]) R
     AS $$
 BEGIN
     PERFORM outbox.release_keys(relay, ARRAY(
-        SELECT DISTINCT d.key_hash FROM outbox.rows_of(relay, seqs) v JOIN outbox.delivery d
-            ON d.relay_id = v.relay_id AND d.seq = v.seq
-         WHERE d.key_hash IS NOT NULL));
+        SELECT DISTINCT outbox.key_hash(e.ordering_key)
+          FROM outbox.rows_of(relay, seqs) v JOIN outbox.event e ON e.seq = v.seq
+         WHERE e.ordering_key IS NOT NULL));
 END $$;
 
 -- Finds keys that were missed when they became free: checks the next key_limit keys that have waiting

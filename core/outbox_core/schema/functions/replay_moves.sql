@@ -23,6 +23,9 @@ DECLARE
     span bigint := seqs[cardinality(seqs)] - seqs[1] + 1;
     moved integer;
 BEGIN
+    IF 'PUBLISHED' = ANY (job.states) THEN
+        PERFORM outbox.unpack_published(job.relay_id, seqs);
+    END IF;
     -- Adjacent seqs become ranges: a range is read faster than its rows one by one.
     IF span = cardinality(seqs) THEN
         starts := ARRAY[seqs[1]];
@@ -91,6 +94,7 @@ BEGIN
            'TIME', greatest(e.available_at, due),
            CASE WHEN e.available_at = 'infinity' THEN due ELSE greatest(e.available_at, due) END, job.id
       FROM unnest(seqs) AS v (seq) JOIN outbox.event e ON e.seq = v.seq
+     WHERE NOT outbox.is_packed(job.relay_id, v.seq)
         ON CONFLICT DO NOTHING;
     GET DIAGNOSTICS given = ROW_COUNT;
     RETURN given;

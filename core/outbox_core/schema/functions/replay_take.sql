@@ -63,7 +63,7 @@ BEGIN
         SELECT CASE WHEN d.state = ANY (job.states) THEN 'Claimed'
                     ELSE initcap(d.state::text) END AS instead, count(*) AS n
           FROM unnest(seqs) AS v (seq)
-          JOIN outbox.delivery d ON d.relay_id = job.relay_id AND d.seq = v.seq
+          CROSS JOIN LATERAL outbox.delivery_of(job.relay_id, v.seq) d
          WHERE d.state <> 'PENDING' OR d.replay_id IS DISTINCT FROM job.id  -- not ours
          GROUP BY 1) s);
 END $$;

@@ -10,6 +10,8 @@ CREATE OR REPLACE FUNCTION outbox.at_work(relay integer) RETURNS text[]
         SELECT d.claimed_by AS owner FROM outbox.delivery d
          WHERE d.relay_id = relay AND d.state = 'CLAIMED' AND d.lease_until > now()
         UNION ALL
+        SELECT b.claimed_by FROM outbox.batch b WHERE b.relay_id = relay AND b.lease_until > now()
+        UNION ALL
         SELECT h.owner FROM outbox.holder h
          WHERE h.relay_id = relay AND h.expires_at > now()) w $$;
 
@@ -66,6 +68,9 @@ BEGIN
         RAISE EXCEPTION 'outbox: relay % is not retired', relay USING ERRCODE = 'restrict_violation';
     END IF;
     -- Expired claims of a process that died: they wait like all others.
+    DELETE FROM outbox.batch b WHERE b.token = ANY (ARRAY(
+        SELECT o.token FROM outbox.batch o WHERE o.relay_id = relay AND o.lease_until < now()
+           FOR UPDATE SKIP LOCKED));
     UPDATE outbox.delivery d SET
         state = 'PENDING', hold = 'TIME',
         claimed_at = NULL, claimed_by = NULL, claim_token = NULL, lease_until = NULL

@@ -32,7 +32,7 @@ BEGIN
         SELECT f.id, f.seq, f.bytes, f.key_hash, f.lane,
                'TIME',  -- its seq may lie below the relays' watermark
                greatest(f.available_at, now())
-          FROM fits f
+          FROM fits f WHERE NOT outbox.is_packed(f.id, f.seq)
             ON CONFLICT DO NOTHING)
     SELECT array_agg(f.seq) INTO served FROM fits f;
     IF served IS NOT NULL THEN

@@ -8,7 +8,8 @@
 -- them that were taken over meanwhile come first, as rows that have a seq and nothing else.
 --
 -- Then the claim: claims what was chosen under the token `fence`, which the caller has drawn: so the
--- caller can find its claims even if the answer is lost. By key, because what choose_ordered chose is not
+-- caller can find its claims even if the answer is lost. What is claimed for the first time becomes a
+-- batch, see batch.sql; the others are claimed each in its row. By key, because what choose_ordered chose is not
 -- locked. With a `holder` it is a claim in order. One function, because every function
 -- that a row passes through copies it once more.
 -- A delivery in line is due, whatever its available_at: that is when its producer's transaction began,
@@ -26,7 +27,8 @@ CREATE OR REPLACE FUNCTION outbox.turn(
 ) RETURNS SETOF outbox.claimed LANGUAGE plpgsql  -- planned in loops: ../planner.sql
     AS $$
 DECLARE
-    chosen bigint[];
+    fresh bigint[];
+    others bigint[];
     line_from bigint;
     lost outbox.claimed;
 BEGIN
@@ -44,13 +46,13 @@ BEGIN
         floor := 0;
     END IF;
     IF holder IS NULL THEN
-        SELECT c.chosen, c.line_from INTO chosen, line_from
+        SELECT c.fresh, c.others, c.line_from INTO fresh, others, line_from
           FROM outbox.choose(relay, row_limit, floor, suspects) c;
     ELSE
-        SELECT c.chosen, c.line_from INTO chosen, line_from
+        SELECT c.fresh, c.others, c.line_from INTO fresh, others, line_from
           FROM outbox.choose_ordered(relay, holder, lanes, row_limit, lane_limit, floor, suspects) c;
     END IF;
-    IF chosen IS NULL THEN
+    IF fresh IS NULL AND others IS NULL THEN
         RETURN;
     END IF;
     IF NOT durable AND published IS NULL THEN
@@ -58,23 +60,39 @@ BEGIN
         -- of a claim must be durable, so a transaction that does both is.
         PERFORM set_config('synchronous_commit', 'off', true);
     END IF;
-    RETURN QUERY
-    WITH mine AS (
-        UPDATE outbox.delivery d SET
-            state = 'CLAIMED', hold = 'NONE', attempts = d.attempts + 1, claimed_at = now(),
-            claimed_by = owner, claim_token = fence, lease_until = now() + lease,
-            available_at = least(d.available_at, now())
-          FROM outbox.rows_of(relay, chosen) c
-         WHERE d.relay_id = c.relay_id AND d.seq = c.seq AND d.state = 'PENDING'
-           AND (d.hold = 'NONE' OR d.available_at <= now())
-        RETURNING d.seq, d.attempts, d.attempts_base, d.crashes, d.lane, d.age_from,
-                  d.previous_published_at IS NOT NULL AS was_published)
-    SELECT d.seq, fence, now(), d.attempts, d.attempts_base, d.crashes, d.lane,
-           e.event_id::text, e.event_type, e.payload, e.content_type, e.headers::text,
-           CASE WHEN length(e.metadata->>'traceparent') <= 512 THEN e.metadata->>'traceparent' END,
-           e.partition_key, e.ordering_key, e.tenant_id,
-           e.correlation_id, e.causation_id::text, e.idempotency_key, e.aggregate_type,
-           e.aggregate_id, CASE WHEN outbox.in_calendar(e.occurred_at) THEN e.occurred_at END,
-           e.created_at, e.max_attempts, line_from, d.age_from, d.was_published
-      FROM mine d JOIN outbox.event e ON e.seq = d.seq;
+    IF fresh IS NOT NULL THEN
+        INSERT INTO outbox.batch (token, relay_id, claimed_at, claimed_by, lease_until, seqs)
+        VALUES (fence, relay, now(), owner, now() + lease, fresh);
+        RETURN QUERY
+        SELECT e.seq, fence, now(), 1, 0, 0::smallint,
+               outbox.delivery_lane(holder IS NOT NULL, e.ordering_key, e.seq),
+               e.event_id::text, e.event_type, e.payload, e.content_type, e.headers::text,
+               CASE WHEN length(e.metadata->>'traceparent') <= 512 THEN e.metadata->>'traceparent' END,
+               e.partition_key, e.ordering_key, e.tenant_id,
+               e.correlation_id, e.causation_id::text, e.idempotency_key, e.aggregate_type,
+               e.aggregate_id, CASE WHEN outbox.in_calendar(e.occurred_at) THEN e.occurred_at END,
+               e.created_at, e.max_attempts, line_from, NULL::timestamptz, false
+          FROM outbox.rows_of(relay, fresh) c JOIN outbox.event e ON e.seq = c.seq;
+    END IF;
+    IF others IS NOT NULL THEN
+        RETURN QUERY
+        WITH mine AS (
+            UPDATE outbox.delivery d SET
+                state = 'CLAIMED', hold = 'NONE', attempts = d.attempts + 1, claimed_at = now(),
+                claimed_by = owner, claim_token = fence, lease_until = now() + lease,
+                available_at = least(d.available_at, now())
+              FROM outbox.rows_of(relay, others) c
+             WHERE d.relay_id = c.relay_id AND d.seq = c.seq AND d.state = 'PENDING'
+               AND (d.hold = 'NONE' OR d.available_at <= now())
+            RETURNING d.seq, d.attempts, d.attempts_base, d.crashes, d.lane, d.age_from,
+                      d.previous_published_at IS NOT NULL AS was_published)
+        SELECT d.seq, fence, now(), d.attempts, d.attempts_base, d.crashes, d.lane,
+               e.event_id::text, e.event_type, e.payload, e.content_type, e.headers::text,
+               CASE WHEN length(e.metadata->>'traceparent') <= 512 THEN e.metadata->>'traceparent' END,
+               e.partition_key, e.ordering_key, e.tenant_id,
+               e.correlation_id, e.causation_id::text, e.idempotency_key, e.aggregate_type,
+               e.aggregate_id, CASE WHEN outbox.in_calendar(e.occurred_at) THEN e.occurred_at END,
+               e.created_at, e.max_attempts, line_from, d.age_from, d.was_published
+          FROM mine d JOIN outbox.event e ON e.seq = d.seq;
+    END IF;
 END $$;

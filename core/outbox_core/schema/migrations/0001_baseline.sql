@@ -1,6 +1,10 @@
--- The tables, types, indexes and the view, and who may read and write them. What never changes about
--- an event is in outbox.event; what happens to it is in outbox.delivery, one narrow row per
--- (relay, event), so that an update never rewrites a payload.
+-- The tables, types, indexes and views, and who may read and write them. What never changes about an
+-- event is in outbox.event. What happens to it for a relay is in exactly one of three places:
+--   outbox.delivery   a narrow row of its own: it waits, is dead, or needed more than one attempt
+--   outbox.batch      claimed for the first time, together with others; in flight
+--   outbox.published  published at its first attempt, together with others; for good
+-- So almost every event is one row that is inserted and deleted again, and a member of two arrays.
+-- outbox.deliveries shows all three as one.
 --
 -- No table depends on a function, so this file stands alone. The functions are in ../functions, the
 -- triggers in ../triggers.sql; both are applied after the migrations.
@@ -128,6 +132,71 @@ CREATE INDEX delivery_behind ON outbox.delivery (relay_id, key_hash, seq) WHERE 
 CREATE INDEX delivery_published ON outbox.delivery USING brin (published_at)
     WITH (pages_per_range = 32);
 
+-- What was claimed together, for the first time, and is in flight. Inserting a row here is the claim: a
+-- trigger deletes the deliveries of `seqs`. A member that is taken out again, or all of them when the row
+-- is deleted, becomes a delivery of its own, CLAIMED as before. See functions/batch.sql.
+CREATE TABLE outbox.batch (
+    token       bigint      PRIMARY KEY,  -- of the claim
+    first_seq   bigint      NOT NULL,
+    claimed_at  timestamptz NOT NULL,
+    lease_until timestamptz NOT NULL,
+    relay_id    integer     NOT NULL,
+    claimed_by  text        NOT NULL,
+    lanes       smallint[]  NOT NULL,     -- of its members; -1 where the relay does not order
+    seqs        bigint[]    NOT NULL      -- ascending
+) WITH (
+    fillfactor = 50,  -- a renewal stays in its page
+    -- A few rows at a time, each for milliseconds.
+    autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 1000,
+    autovacuum_vacuum_insert_threshold = -1, autovacuum_vacuum_cost_delay = 0
+);
+CREATE INDEX batch_relay ON outbox.batch (relay_id, first_seq);
+
+-- What was published at its first attempt. Inserting a row here ends the batch of that token: a trigger
+-- takes its members over and deletes it. A member that is taken out, by a replay, becomes a delivery of its
+-- own, PUBLISHED as before. Small rows are merged, see functions/merge.sql: then the times of their members
+-- differ.
+CREATE TABLE outbox.published (
+    token     bigint      PRIMARY KEY,
+    first_seq bigint      NOT NULL,
+    last_seq  bigint      NOT NULL,
+    first_at  timestamptz NOT NULL,
+    last_at   timestamptz NOT NULL,
+    relay_id  integer     NOT NULL,
+    size      integer     NOT NULL,
+    seqs      bigint[]    NOT NULL,  -- ascending
+    results   text[]      NOT NULL,  -- the broker's answers, e.g. orders[3]@1042
+    times     timestamptz[]          -- NULL: all of them at first_at
+) WITH (autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_cost_delay = 1);
+CREATE INDEX published_range ON outbox.published USING gist (int8range(first_seq, last_seq, '[]'));
+CREATE INDEX published_seq ON outbox.published (relay_id, last_seq);
+CREATE INDEX published_at ON outbox.published USING brin (first_at, last_at) WITH (pages_per_range = 8);
+
+DO $$
+BEGIN
+    ALTER TABLE outbox.batch ALTER COLUMN seqs SET COMPRESSION lz4;
+    ALTER TABLE outbox.published ALTER COLUMN seqs SET COMPRESSION lz4,
+        ALTER COLUMN results SET COMPRESSION lz4, ALTER COLUMN times SET COMPRESSION lz4;
+EXCEPTION WHEN feature_not_supported THEN NULL;  -- a server that was built without it: slower, no more
+END $$;
+
+-- Every delivery, wherever it is. To read a whole relay; for one event there is outbox.delivery_of().
+CREATE VIEW outbox.deliveries AS
+SELECT d.relay_id, d.seq, d.state, d.hold, d.attempts, d.attempts_base, d.crashes, d.available_at,
+       d.claimed_at, d.claimed_by, d.claim_token, d.lease_until, d.published_at,
+       d.previous_published_at, d.last_error, d.result, d.replay_id, d.lane
+  FROM outbox.delivery d
+UNION ALL
+SELECT b.relay_id, m.seq, 'CLAIMED', 'NONE', 1, 0, 0::smallint, NULL, b.claimed_at, b.claimed_by, b.token,
+       b.lease_until, NULL, NULL, NULL, NULL, NULL, NULL
+  FROM outbox.batch b, unnest(b.seqs) AS m (seq)
+UNION ALL
+SELECT p.relay_id, m.seq, 'PUBLISHED', 'NONE', 1, 0, 0::smallint, NULL, NULL, NULL, NULL, NULL,
+       coalesce(m.at, p.first_at), NULL, NULL, m.result, NULL, NULL
+  FROM outbox.published p, unnest(p.seqs, p.results, p.times) AS m (seq, result, at);
+COMMENT ON VIEW outbox.deliveries IS
+    'What happens to each event for each relay. available_at is NULL where the event''s own is valid.';
+
 -- Events that no relay wanted when they were inserted. `version` is the newest registration that
 -- the inserting transaction saw: relays that registered after it have not been asked yet.
 CREATE TABLE outbox.unmatched (seq bigint PRIMARY KEY, version bigint NOT NULL);
@@ -253,18 +322,34 @@ CREATE VIEW outbox.events AS
 SELECT e.seq, e.event_id, e.event_type, e.payload, e.content_type, e.headers, e.metadata,
        e.partition_key, e.ordering_key, e.idempotency_key, e.tenant_id, e.correlation_id,
        e.causation_id, e.aggregate_type, e.aggregate_id, e.occurred_at, e.created_at,
-       e.max_attempts, r.name AS relay,
+       e.max_attempts, d.relay,
        CASE WHEN d.state IS NOT NULL THEN d.state
             WHEN EXISTS (SELECT 1 FROM outbox.unmatched u WHERE u.seq = e.seq)
             THEN 'PENDING'::outbox.state END AS state,
        coalesce(d.attempts, 0) AS attempts,
        coalesce(d.attempts - d.attempts_base, 0) AS attempts_in_budget,
-       coalesce(d.available_at, e.available_at) AS available_at, d.hold, d.claimed_at,
+       coalesce(d.available_at, e.available_at, CASE WHEN d.state IS NOT NULL THEN e.created_at END)
+           AS available_at, d.hold, d.claimed_at,
        d.claimed_by, d.lease_until, d.published_at, d.previous_published_at, d.last_error,
        d.result, d.replay_id, d.crashes
   FROM outbox.event e
-  -- by way of the relays, because deliveries are keyed by (relay, seq)
-  LEFT JOIN (outbox.relay r JOIN outbox.delivery d ON d.relay_id = r.id) ON d.seq = e.seq;
+  -- as outbox.deliveries, but each event is looked up by an index
+  LEFT JOIN LATERAL (
+       SELECT r.name AS relay, d.state, d.hold, d.attempts, d.attempts_base, d.crashes, d.available_at,
+              d.claimed_at, d.claimed_by, d.lease_until, d.published_at, d.previous_published_at,
+              d.last_error, d.result, d.replay_id
+         FROM outbox.relay r JOIN outbox.delivery d ON d.relay_id = r.id AND d.seq = e.seq
+       UNION ALL
+       SELECT r.name, 'CLAIMED', 'NONE', 1, 0, 0, NULL, b.claimed_at, b.claimed_by, b.lease_until, NULL,
+              NULL, NULL, NULL, NULL
+         FROM outbox.relay r JOIN outbox.batch b ON b.relay_id = r.id
+        WHERE b.first_seq <= e.seq AND e.seq = ANY (b.seqs)
+       UNION ALL
+       SELECT r.name, 'PUBLISHED', 'NONE', 1, 0, 0, NULL, NULL, NULL, NULL,
+              coalesce(p.times[m.n], p.first_at), NULL, NULL, p.results[m.n], NULL
+         FROM outbox.published p JOIN outbox.relay r ON r.id = p.relay_id,
+              array_position(p.seqs, e.seq) AS m (n)
+        WHERE int8range(p.first_seq, p.last_seq, '[]') @> e.seq AND m.n IS NOT NULL) d ON true;
 COMMENT ON VIEW outbox.events IS
     'Every event with its state per relay; relay is NULL while no relay wants the event, and state too where none ever will get it: a record, or what waited for a relay that was retired.';
 
@@ -300,10 +385,13 @@ GRANT INSERT (event_id, event_type, payload, content_type, headers, metadata, pa
               aggregate_type, aggregate_id, occurred_at, available_at, max_attempts)
     ON outbox.event TO outbox_producer;
 
-GRANT SELECT ON outbox.event, outbox.delivery, outbox.relay, outbox.unmatched, outbox.holder,
+GRANT SELECT ON outbox.event, outbox.delivery, outbox.batch, outbox.published, outbox.deliveries,
+    outbox.relay, outbox.unmatched, outbox.holder,
     outbox.lane, outbox.audit, outbox.events, outbox.replay, outbox.replay_chunk,
     outbox.replay_ledger, outbox.schema_version, outbox.schema_code TO outbox_reader, outbox_relay;
 GRANT INSERT, UPDATE ON outbox.delivery, outbox.relay TO outbox_relay;
+-- To insert is to claim and to publish, to delete is to give back: their triggers do the rest.
+GRANT INSERT, UPDATE, DELETE ON outbox.batch, outbox.published TO outbox_relay;
 GRANT UPDATE, DELETE ON outbox.unmatched TO outbox_relay;
 GRANT INSERT, UPDATE, DELETE ON outbox.holder, outbox.lane TO outbox_relay;
 GRANT INSERT ON outbox.audit TO outbox_relay;
