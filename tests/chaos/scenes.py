@@ -159,7 +159,7 @@ def leave_claims(stage: Stage) -> None:
         ghost.expire()  # its claims go with its lanes; were they overdue too, either may come first
     else:
         assert stage.outbox.claim(relay, limit=10, owner="ghost")
-        stage.outbox.sql("UPDATE outbox.delivery SET lease_until = now() WHERE state = 'CLAIMED'")
+        stage.outbox.end_leases()
 
 
 def expiring(stage: Stage) -> None:
@@ -306,7 +306,7 @@ def retiring(stage: Stage) -> None:
                 return "unfinished"
 
     wait_until(lambda: stage.insist(once) in ("done", "unchanged"), PATIENCE, "it is retired")
-    left = "SELECT count(*) FROM outbox.delivery WHERE relay_id = %s"
+    left = "SELECT count(*) FROM outbox.deliveries WHERE relay_id = %s"
     assert stage.outbox.value(left, other) == 0
     stage.emit_until_struck()
 

@@ -181,7 +181,7 @@ class Stage:
         unrouted = self.outbox.value("SELECT count(*) FROM outbox.unmatched")
         rows = self.outbox.sql(
             "SELECT d.state::text, d.hold::text, d.seq, d.lane, d.claimed_by, l.token"
-            "  FROM outbox.delivery d JOIN outbox.relay r ON r.id = d.relay_id"
+            "  FROM outbox.deliveries d JOIN outbox.relay r ON r.id = d.relay_id"
             "  LEFT JOIN outbox.lane l ON l.relay_id = d.relay_id AND l.lane = d.lane"
             " WHERE r.name = 'relay' AND d.state <> 'PUBLISHED' ORDER BY d.seq"
         )
@@ -210,7 +210,7 @@ class Stage:
             assert relay.relay.defect is None, f"{relay.settings.owner}: {relay.relay.defect!r}"
 
     def _assert_arrivals(self) -> None:
-        dead = {s for (s,) in self.outbox.sql("SELECT seq FROM outbox.delivery WHERE state='DEAD'")}
+        dead = {s for (s,) in self.outbox.sql("SELECT seq FROM outbox.deliveries WHERE state='DEAD'")}
         assert dead == self.dead, f"dead: {sorted(dead)}, and not {sorted(self.dead)}"
         times = Counter(claim.seq for claim in self.book.arrived)
         stored = {seq for (seq,) in self.outbox.sql("SELECT seq FROM outbox.event")}

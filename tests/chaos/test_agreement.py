@@ -36,7 +36,7 @@ def test_what_differs_is_named(outbox: Outbox) -> None:
 def test_a_watermark_above_what_is_in_line_is_named(outbox: Outbox) -> None:
     holder = Holder(outbox, outbox.register(ordering="Key"))
     outbox.emit(ordering_key="k")
-    ((lane, seq),) = outbox.sql("SELECT lane, seq FROM outbox.delivery")
+    ((lane, seq),) = outbox.sql("SELECT lane, seq FROM outbox.deliveries")
     assert disagreements(outbox.conn, [memory_of(holder, set(), {lane: seq - 1})]) == set()
     assert disagreements(outbox.conn, [memory_of(holder, set(), {lane: seq})]) == {
         f"pod-1 does not look for seq {seq} in lane {lane}"
@@ -49,7 +49,7 @@ def test_what_nobody_can_know_is_found_without_any_memory(outbox: Outbox) -> Non
     outbox.emit()
     assert holder.claim()
     assert forgotten(outbox.conn) == set()
-    outbox.sql("UPDATE outbox.delivery SET lease_until = now() - interval '1 s'")
+    outbox.end_leases()
     assert forgotten(outbox.conn) == {"a claim of pod-1 ended and was not taken back"}
     outbox.sql("DELETE FROM outbox.holder")
     assert len(forgotten(outbox.conn)) == 64 + 1

@@ -100,7 +100,7 @@ def test_em_12_a_producer_inserts_events(outbox: Outbox, producer: Any) -> None:
         "DELETE FROM outbox.delivery",
         "INSERT INTO outbox.delivery (relay_id, seq, available_at) VALUES (1, 1, now())",
         "SELECT * FROM outbox.event",
-        "SELECT * FROM outbox.delivery",
+        "SELECT * FROM outbox.deliveries",
         "SELECT * FROM outbox.events",
         "UPDATE outbox.event SET event_type = 'x'",
         "DELETE FROM outbox.event",
@@ -193,7 +193,7 @@ def test_em_28_attempts_never_fall(outbox: Outbox) -> None:
     outbox.fail(relay, outbox.claim(relay))
     with pytest.raises(pg.RestrictViolation, match="attempts never fall"):
         outbox.sql("UPDATE outbox.delivery SET attempts = 0")
-    assert outbox.value("SELECT attempts FROM outbox.delivery") == 1
+    assert outbox.value("SELECT attempts FROM outbox.deliveries") == 1
 
 
 def test_em_28_attempts_grow_by_one_and_only_in_a_claim(outbox: Outbox) -> None:
@@ -211,7 +211,7 @@ def test_em_29_tc_31_attempts_are_counted_before_each_attempt(
 
     def look(batch: Any) -> None:
         with outbox.connect() as conn:
-            row = conn.execute("SELECT attempts FROM outbox.delivery").fetchone()
+            row = conn.execute("SELECT attempts FROM outbox.deliveries").fetchone()
         assert row is not None
         seen.append((batch[0].attempts, row[0]))
 
@@ -222,7 +222,7 @@ def test_em_29_tc_31_attempts_are_counted_before_each_attempt(
     run_relay(outbox.dsn, broker, retry={"baseDelay": "10ms"})
     wait_until(lambda: outbox.states() == {"PUBLISHED": 1}, 20, "published at the second attempt")
     assert seen == [(1, 1), (2, 2)]
-    assert outbox.value("SELECT attempts FROM outbox.delivery") == len(broker.calls) == 2
+    assert outbox.value("SELECT attempts FROM outbox.deliveries") == len(broker.calls) == 2
 
 
 def failing_times(times: int) -> Any:
@@ -329,6 +329,10 @@ def test_em_43_published_at_does_not_change(outbox: Outbox) -> None:
     relay = outbox.register()
     outbox.emit()
     outbox.publish(relay, outbox.claim(relay))
+    for change in ("first_at = now()", "last_at = now()", "times = ARRAY[now()]"):
+        with pytest.raises(pg.RestrictViolation, match="what is published does not change"):
+            outbox.sql(f"UPDATE outbox.published SET {change}")
+    outbox.unpack()
     with pytest.raises(pg.RestrictViolation, match="published_at"):
         outbox.sql("UPDATE outbox.delivery SET published_at = now() + interval '1 s'")
 
@@ -524,7 +528,7 @@ def test_em_56_a_time_that_got_in_all_the_same_stops_neither_claims_nor_the_reap
         )
     claims = outbox.claim(relay) if ordering == "None" else Holder(outbox, relay).claim()
     assert [c.occurred_at for c in claims] == [None] * len(OUT_OF_THE_CALENDAR)
-    outbox.sql("UPDATE outbox.delivery SET lease_until = now() - interval '1 s'")
+    outbox.end_leases()
     report = Reaper(outbox.conn, relay, relay_settings(ordering=ordering)).reap()
     assert report.reaped == len(OUT_OF_THE_CALENDAR)
 

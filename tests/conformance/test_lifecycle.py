@@ -52,6 +52,7 @@ def bring_to(outbox: Outbox, relay: int, state: State) -> None:
 def test_lc_01_only_the_six_transitions_pass(outbox: Outbox, before: State, after: State) -> None:
     relay = outbox.register()
     bring_to(outbox, relay, before)
+    outbox.unpack()
     move = f"UPDATE outbox.delivery SET state = '{after}', {FIELDS[after]}"
     if after is State.PENDING and before is State.PUBLISHED:
         move += ", previous_published_at = published_at"
@@ -261,14 +262,14 @@ def test_lc_27_terminal_events_stay_as_they_are(outbox: Outbox, run_relay: RunRe
     relay = outbox.register()
     bring_to(outbox, relay, State.PUBLISHED)
     bring_to(outbox, relay, State.DEAD)
-    before = outbox.sql("SELECT d::text FROM outbox.delivery d ORDER BY seq")
+    before = outbox.sql("SELECT d::text FROM outbox.deliveries d ORDER BY seq")
     broker = Broker()
     run_relay(outbox.dsn, broker, lease="1.2s")  # its keeper reaps every half a second
     probe = outbox.emit()
     wait_until(lambda: outbox.event(probe)["state"] == "PUBLISHED", 20, "the relay works")
     for _ in range(10):
         reap(outbox, relay)
-    after = outbox.sql("SELECT d::text FROM outbox.delivery d WHERE seq <= 2 ORDER BY seq")
+    after = outbox.sql("SELECT d::text FROM outbox.deliveries d WHERE seq <= 2 ORDER BY seq")
     assert after == before
 
 
@@ -284,8 +285,8 @@ def test_lc_30_a_relay_that_comes_back_late_finalises_nothing_and_counts_it(
         if first.is_set():
             return
         first.set()
+        outbox.end_leases()
         with outbox.connect(autocommit=True) as conn:  # what a reaper on another node would do
-            conn.execute("UPDATE outbox.delivery SET lease_until = now() - interval '1 s'")
             Reaper(conn, relay, relay_settings()).reap()
 
     broker.before = stolen_from
@@ -320,7 +321,7 @@ def test_tc_02_a_rolled_back_transaction_leaves_nothing(outbox: Outbox) -> None:
         outbox.insert(conn)
         conn.rollback()
     assert outbox.events() == []
-    assert outbox.value("SELECT count(*) FROM outbox.delivery") == 0
+    assert outbox.value("SELECT count(*) FROM outbox.deliveries") == 0
     with outbox.connect() as conn:
         outbox.insert(conn)
     assert len(outbox.claim(relay)) == 1
@@ -426,7 +427,7 @@ def test_em_52_oo_09_what_is_not_finished_can_always_be_claimed_again(outbox: Ou
     assert outbox.publish(relay, outbox.claim(relay)) == []
 
 
-NOT_DUE = "SELECT count(*) FROM outbox.delivery WHERE state = 'PENDING' AND available_at > now()"
+NOT_DUE = "SELECT count(*) FROM outbox.deliveries WHERE state = 'PENDING' AND available_at > now()"
 
 
 def test_an_event_that_kills_its_relay_is_isolated_and_its_mates_are_not_blamed(
@@ -443,7 +444,7 @@ def test_an_event_that_kills_its_relay_is_isolated_and_its_mates_are_not_blamed(
         if not claims:
             continue
         if killer in [c.event_id for c in claims]:  # the pod dies: nothing is finalised
-            outbox.sql("UPDATE outbox.delivery SET lease_until = now() WHERE state = 'CLAIMED'")
+            outbox.end_leases()
             reap(outbox, relay, retry={"baseDelay": "10ms", "maxDelay": "10ms", "maxCrashes": 3})
             wait_until(lambda: outbox.value(NOT_DUE) == 0, 10, "all are due")
         else:

@@ -112,7 +112,7 @@ def test_a_million_keyed_events_in_one_transaction_fit_default_settings(outbox: 
         "INSERT INTO outbox.event (event_type, payload, ordering_key)"
         " SELECT 'a.b', '', 'k' || i %% 100000 FROM generate_series(1, 1000000) i"
     )
-    assert outbox.value("SELECT count(*) FROM outbox.delivery") == 1_000_000
+    assert outbox.value("SELECT count(*) FROM outbox.deliveries") == 1_000_000
 
 
 def test_bulk_inserts_in_slot_order_do_not_deadlock(outbox: Outbox) -> None:
@@ -169,7 +169,7 @@ def test_em_34_what_is_in_line_is_due_also_when_the_clock_was_set_back(
     outbox.sql("UPDATE outbox.delivery SET available_at = now() + interval '1 h' WHERE seq <> 2")
     assert [c.event_id for c in Holder(outbox, ordered).claim()] == ids
     assert {c.event_id for c in outbox.claim(plain)} == set(ids)
-    assert outbox.value("SELECT bool_and(available_at <= claimed_at) FROM outbox.delivery")
+    assert outbox.value("SELECT bool_and(available_at <= claimed_at) FROM outbox.events")
 
 
 @pytest.mark.parametrize("limit", [1, 3, 5, 100])
@@ -235,7 +235,7 @@ def test_oo_40_what_waits_behind_a_key_is_not_stepped_over_again_and_again(
     for _ in range(300):
         outbox.emit(ordering_key="stuck")
     assert holder.claim() == []
-    assert outbox.value("SELECT count(*) FROM outbox.delivery WHERE hold = 'KEY'") == 300
+    assert outbox.value("SELECT count(*) FROM outbox.deliveries WHERE hold = 'KEY'") == 300
     free = [str(outbox.emit(ordering_key=f"free{i}")) for i in range(20)]
     assert sorted(c.event_id for c in holder.claim()) == sorted(free)
 
@@ -317,6 +317,7 @@ def test_oo_53_replayed_events_come_in_seq_order_before_later_ones(
     ids = [str(outbox.emit(ordering_key="k")) for _ in range(4)]
     outbox.publish(ordered, holder.claim())
     later = str(outbox.emit(ordering_key="k"))
+    outbox.unpack()
     outbox.sql(
         "UPDATE outbox.delivery SET state = 'PENDING', hold = 'TIME', available_at = now(),"
         " previous_published_at = published_at, published_at = NULL WHERE state = 'PUBLISHED'"
@@ -363,7 +364,7 @@ def test_switching_the_order_may_take_long_and_is_logged(
         thread.join(20)
     assert found == [relay]
     assert "from None to Key" in caplog.text
-    assert outbox.value("SELECT lane >= 0 FROM outbox.delivery")
+    assert outbox.value("SELECT lane >= 0 FROM outbox.deliveries")
 
 
 def test_what_came_in_during_a_switch_changes_lanes_in_steps(outbox: Outbox) -> None:
@@ -373,7 +374,7 @@ def test_what_came_in_during_a_switch_changes_lanes_in_steps(outbox: Outbox) -> 
     outbox.sql("UPDATE outbox.relay SET ordering = 'Key'")
     deliveries = outbox.deliveries(relay)
     assert [deliveries.relane(2) for _ in range(4)] == [2, 2, 1, 0]
-    assert outbox.value("SELECT bool_and(lane >= 0) FROM outbox.delivery")
+    assert outbox.value("SELECT bool_and(lane >= 0) FROM outbox.deliveries")
 
 
 def test_a_lane_with_claims_of_an_unordered_past_is_not_given_out(outbox: Outbox) -> None:

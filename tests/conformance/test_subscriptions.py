@@ -246,7 +246,7 @@ def test_ek_08_ek_09_a_sentinel_is_kept_and_never_delivered(outbox: Outbox) -> N
 
 def test_ek_20_without_relays_only_events_grow(outbox: Outbox) -> None:
     outbox.emit()
-    assert outbox.value("SELECT count(*) FROM outbox.delivery") == 0
+    assert outbox.value("SELECT count(*) FROM outbox.deliveries") == 0
     assert outbox.states() == {"PENDING": 1}
 
 

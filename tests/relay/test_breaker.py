@@ -80,10 +80,7 @@ def test_a_trial_that_does_not_happen_is_given_back(outbox: Outbox, run_relay: R
             # Another process has our lanes: we were silent for too long.
             outbox.sql("UPDATE outbox.lane SET token = NULL")
             outbox.sql("DELETE FROM outbox.holder")
-            outbox.sql(
-                "UPDATE outbox.delivery SET lease_until = now() - interval '1 s'"
-                " WHERE state = 'CLAIMED'"
-            )
+            outbox.end_leases()
             thief = Holder(outbox, relay, 0, owner="thief")
             outbox.sql("UPDATE outbox.lane SET token = %s", thief.token)
             wait_until(lambda: not context.crew.lanes, 10, "no lanes are left")

@@ -76,7 +76,7 @@ def assert_all_there(
 def all_published(outbox: Outbox, timeout: float = 90) -> None:
     wait_until(
         lambda: (
-            outbox.value("SELECT count(*) FROM outbox.delivery WHERE state <> 'PUBLISHED'") == 0
+            outbox.value("SELECT count(*) FROM outbox.deliveries WHERE state <> 'PUBLISHED'") == 0
         ),
         timeout,
         "all published",
@@ -103,7 +103,7 @@ def test_em_18_lc_34_lc_35_lc_38_killed_at_any_moment_loses_nothing(
             busy = [p for p in pods if p.running]
             wait_until(
                 lambda: outbox.value(
-                    "SELECT count(*) FROM outbox.delivery WHERE state = 'CLAIMED'"
+                    "SELECT count(*) FROM outbox.deliveries WHERE state = 'CLAIMED'"
                 ),
                 30,
                 "somebody has claims",
@@ -182,7 +182,7 @@ def test_em_18_producers_on_the_same_keys_and_relays_that_are_killed_keep_the_co
             wait_until(
                 lambda before=before: (  # type: ignore[misc]
                     outbox.value("SELECT count(*) FROM outbox.event") > before + 150
-                    and outbox.value("SELECT count(*) FROM outbox.delivery WHERE state = 'CLAIMED'")
+                    and outbox.value("SELECT count(*) FROM outbox.deliveries WHERE state = 'CLAIMED'")
                 ),
                 30,
                 "somebody has claims",
@@ -255,7 +255,7 @@ def test_lc_34_lc_30_frozen_past_the_lease_and_woken_up(
     wait_until(lambda: frozen.happened("started"), 30, "the first relay works")
     load(outbox, 5000, 40)
     wait_until(
-        lambda: outbox.value("SELECT count(*) FROM outbox.delivery WHERE state = 'CLAIMED'"),
+        lambda: outbox.value("SELECT count(*) FROM outbox.deliveries WHERE state = 'CLAIMED'"),
         20,
         "it has claims",
     )
@@ -342,7 +342,7 @@ def test_lc_08_an_outage_of_the_broker_kills_no_event(
         # Several delivery timeouts, leases and all the retries there are.
         relay.wait_report(seconds=10)
         assert "DEAD" not in outbox.states()
-        spent = outbox.value("SELECT max(attempts - attempts_base) FROM outbox.delivery")
+        spent = outbox.value("SELECT max(attempts - attempts_base) FROM outbox.deliveries")
         assert spent <= 1
         assert relay.get("/readyz")[0] == 503
     finally:
@@ -367,7 +367,7 @@ def test_lc_39_draining_gives_everything_back_or_finishes_it(
     assert "CLAIMED" not in states
     assert "DEAD" not in states
     assert outbox.value("SELECT count(*) FROM outbox.holder") == 0
-    published = outbox.value("SELECT count(*) FROM outbox.delivery WHERE state = 'PUBLISHED'")
+    published = outbox.value("SELECT count(*) FROM outbox.deliveries WHERE state = 'PUBLISHED'")
     sent = ids_of(consume(topic))
     assert len(sent) == len(set(sent)) == published
 

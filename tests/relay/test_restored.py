@@ -54,7 +54,7 @@ class Restore:
 
 
 def published(outbox: Outbox) -> int:
-    return int(outbox.value("SELECT count(*) FROM outbox.delivery WHERE state = 'PUBLISHED'"))
+    return int(outbox.value("SELECT count(*) FROM outbox.deliveries WHERE state = 'PUBLISHED'"))
 
 
 @pytest.mark.parametrize("ordering", ["None", "Key"])
@@ -99,7 +99,7 @@ def test_a_relay_that_the_restored_database_does_not_know_registers_again(
     wait_until(lambda: published(outbox) == 10, 20, "all published again")
     assert {c.event_type for c in broker.accepted} == {"a.b"}
     assert outbox.sql(
-        "SELECT state::text FROM outbox.delivery WHERE relay_id = %s", other
+        "SELECT state::text FROM outbox.deliveries WHERE relay_id = %s", other
     ) == [("PENDING",)]  # fmt: skip
 
 
@@ -220,7 +220,7 @@ def test_what_a_dead_process_left_in_line_is_found_soon(
     wait_until(
         lambda: (
             outbox.value(
-                "SELECT count(*) FROM outbox.delivery WHERE seq = ANY (%s) AND state = 'PUBLISHED'",
+                "SELECT count(*) FROM outbox.deliveries WHERE seq = ANY (%s) AND state = 'PUBLISHED'",
                 left,
             )
             == 50

@@ -143,7 +143,7 @@ def test_one_sick_topic_stops_no_other(
         assert waiting(outbox, relay, "lost") == LOST
         assert {e["errorClass"] for e in status["topErrors"]} <= {"destination"}
     assert "DEAD" not in outbox.states()
-    spent = "SELECT max(attempts - attempts_base) FROM outbox.delivery WHERE state = 'PENDING'"
+    spent = "SELECT max(attempts - attempts_base) FROM outbox.deliveries WHERE state = 'PENDING'"
     assert outbox.value(spent) == 0
 
     cluster.second.start()

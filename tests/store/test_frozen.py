@@ -12,7 +12,7 @@ from fixtures.outbox import Outbox
 from outbox_core.store.connection import Connection, connect, end_frozen, relay_application
 from outbox_relay.worker.reaper import Reaper, ReapReport
 
-LOCK = "SELECT seq FROM outbox.delivery FOR UPDATE"
+LOCK = "SELECT token FROM outbox.batch FOR UPDATE"
 WAITS = """
     SELECT 1 FROM pg_stat_activity WHERE application_name = %s AND wait_event = 'ClientRead'
        AND backend_xid IS NOT NULL AND xact_start < clock_timestamp() - interval '2 s'
@@ -26,7 +26,7 @@ def claimed(outbox: Outbox) -> int:
     relay = outbox.register()
     outbox.emit()
     outbox.claim(relay)
-    outbox.sql("UPDATE outbox.delivery SET lease_until = now() - interval '1 s'")
+    outbox.end_leases()
     return relay
 
 
@@ -46,7 +46,7 @@ def test_lc_30_what_a_frozen_process_was_writing_is_taken_over(
         stop_within(frozen, outbox, WORKER)
         assert Reaper(outbox.conn, claimed, settings).reap() == ReapReport(1, 0)
     assert frozen.broken
-    assert outbox.value("SELECT state FROM outbox.delivery") == "PENDING"
+    assert outbox.value("SELECT state FROM outbox.deliveries") == "PENDING"
 
 
 @pytest.mark.parametrize(

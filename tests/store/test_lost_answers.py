@@ -230,7 +230,7 @@ def test_suspects_behind_a_blocked_key_leave_room_for_those_of_other_keys(outbox
     # When the key is free, they are suspects again: one of them may have killed its relay.
     outbox.sql("UPDATE outbox.delivery SET available_at = now() WHERE hold = 'TIME'")
     outbox.publish(relay, holder.claim())
-    assert outbox.sql("SELECT hold::text, count(*) FROM outbox.delivery"
+    assert outbox.sql("SELECT hold::text, count(*) FROM outbox.deliveries"
                       " WHERE state = 'PENDING' AND key_hash = outbox.key_hash('k0')"
                       " GROUP BY 1")[0] == ("SUSPECT", 119)  # fmt: skip
 
@@ -263,7 +263,7 @@ def test_keys_that_wait_cost_nobody_else_anything(outbox: Outbox) -> None:
     claims = holder.claim(limit=10_000)
     outbox.fail(relay, claims, delay=3600)
     assert holder.claim(limit=20_000) == []  # those behind step aside
-    assert outbox.value("SELECT count(*) FROM outbox.delivery WHERE hold = 'KEY'") == 10_000
+    assert outbox.value("SELECT count(*) FROM outbox.deliveries WHERE hold = 'KEY'") == 10_000
     outbox.emit(ordering_key="other")
     claim = (
         "SELECT * FROM outbox.claim(%s, 'relay', 'me', 7, 100, '1 min', 20000,"
@@ -272,7 +272,7 @@ def test_keys_that_wait_cost_nobody_else_anything(outbox: Outbox) -> None:
     assert pages(outbox, claim, relay, holder.token, holder.lanes) < 2_000
     finish = "SELECT * FROM outbox.finish_published(%s, 7, '{20001}', '{x}')"
     assert pages(outbox, finish, relay) < 200
-    assert outbox.value("SELECT state FROM outbox.delivery WHERE seq = 20001") == "PUBLISHED"
+    assert outbox.value("SELECT state FROM outbox.deliveries WHERE seq = 20001") == "PUBLISHED"
 
 
 def test_a_sweep_lets_go_on_what_nobody_else_did(outbox: Outbox) -> None:
@@ -292,7 +292,7 @@ def test_a_sweep_lets_go_on_what_nobody_else_did(outbox: Outbox) -> None:
         if after is None:
             break
     assert steps == 3
-    assert outbox.value("SELECT count(*) FROM outbox.delivery WHERE hold = 'KEY'") == 0
+    assert outbox.value("SELECT count(*) FROM outbox.deliveries WHERE hold = 'KEY'") == 0
 
 
 def test_a_sweep_leaves_keys_that_wait_and_lanes_of_others(outbox: Outbox) -> None:
@@ -304,7 +304,7 @@ def test_a_sweep_leaves_keys_that_wait_and_lanes_of_others(outbox: Outbox) -> No
     assert outbox.deliveries(relay).sweep_keys(holder.lanes, None, 1000) is None
     outbox.sql("UPDATE outbox.delivery SET hold = 'NONE' WHERE hold = 'TIME'")
     assert outbox.deliveries(relay).sweep_keys([], None, 1000) is None
-    assert outbox.value("SELECT count(*) FROM outbox.delivery WHERE hold = 'KEY'") == 50
+    assert outbox.value("SELECT count(*) FROM outbox.deliveries WHERE hold = 'KEY'") == 50
 
 
 # Retries and the line -----------------------------------------------------------------------------
@@ -359,7 +359,7 @@ def test_large_retries_leave_bytes_for_the_line(
 
 
 def holds(outbox: Outbox) -> list[tuple[str, int]]:
-    return outbox.sql("SELECT hold::text, lane FROM outbox.delivery ORDER BY seq")
+    return outbox.sql("SELECT hold::text, lane FROM outbox.deliveries ORDER BY seq")
 
 
 def test_what_is_given_back_after_the_relay_stopped_ordering_waits_for_nobody(

@@ -12,7 +12,7 @@ pytestmark = pytest.mark.pg
 
 WHOLE = (
     "SELECT e::text FROM outbox.event e ORDER BY seq",
-    "SELECT d::text FROM outbox.delivery d ORDER BY relay_id, seq",
+    "SELECT d::text FROM outbox.deliveries d ORDER BY relay_id, seq",
     "SELECT u::text FROM outbox.unmatched u ORDER BY seq",
     "SELECT last_value FROM outbox.event_seq",
     "SELECT tgname, tgenabled FROM pg_trigger WHERE NOT tgisinternal ORDER BY tgname",

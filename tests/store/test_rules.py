@@ -138,7 +138,7 @@ def test_lanes_and_keys_still_follow_a_change_of_the_ordering(outbox: Outbox) ->
     outbox.emit()
     relay = outbox.register("relay", ordering="Key")
     wrong = (
-        "SELECT count(*) FROM outbox.delivery d JOIN outbox.event e USING (seq) WHERE d.lane"
+        "SELECT count(*) FROM outbox.deliveries d JOIN outbox.event e USING (seq) WHERE d.lane"
         " <> outbox.lane_of(outbox.key_hash(e.ordering_key), e.seq)"
     )
     assert outbox.value(wrong) == 0
@@ -159,6 +159,7 @@ def test_what_was_published_does_not_return_into_the_line_by_hand(outbox: Outbox
     relay = outbox.register("relay")
     outbox.emit()
     outbox.publish(relay, outbox.claim(relay))
+    outbox.unpack()
     back = (
         "UPDATE outbox.delivery SET state = 'PENDING', published_at = NULL,"
         " previous_published_at = published_at"
@@ -209,6 +210,7 @@ def test_a_claim_or_its_end_does_not_move_the_time(outbox: Outbox) -> None:
         "within the years 1 to 9999, or infinity",
     )
     outbox.claim(relay)
+    outbox.unpack()
     refused(
         outbox,
         "UPDATE outbox.delivery SET state = 'PUBLISHED', published_at = now(),"

@@ -137,7 +137,7 @@ def test_nobody_may_call_what_is_not_granted_to_them(outbox: Outbox) -> None:
     finally:
         outbox.sql("DROP ROLE passer_by")
     of_producers = ["emit", "first_twin", "derive_idempotency_key", "slot_of"]
-    of_readers = ["trace", "causes", "effects", "lanes"]
+    of_readers = ["trace", "causes", "effects", "lanes", "delivery_of"]
     assert outbox.value(functions, "outbox_producer", of_producers) == 0
     assert outbox.value(functions, "outbox_reader", of_readers) == 0
     for role, name, may in [

@@ -37,6 +37,18 @@ from outbox_core.store.tokens import fresh_token
 from outbox_relay.worker.reaper import Reaper
 
 NUMBERS = count(1)
+DISORDER = """
+    SELECT 'batch', token FROM outbox.batch b
+     WHERE seqs <> ARRAY(SELECT s FROM unnest(seqs) s ORDER BY s) OR first_seq <> seqs[1] OR seqs = '{}'
+        OR NOT ARRAY(SELECT outbox.delivery_lane(r.ordering = 'Key', e.ordering_key, e.seq)
+                       FROM outbox.event e, outbox.relay r
+                      WHERE e.seq = ANY (b.seqs) AND r.id = b.relay_id) <@ lanes
+    UNION ALL
+    SELECT 'published', token FROM outbox.published
+     WHERE seqs <> ARRAY(SELECT s FROM unnest(seqs) s ORDER BY s) OR first_seq <> seqs[1]
+        OR last_seq <> seqs[size] OR size <> cardinality(seqs) OR size <> cardinality(results)
+        OR seqs = '{}' OR first_at > last_at OR size <> coalesce(cardinality(times), size)
+"""
 KEYS = st.sampled_from(["k1", "k2", "k3", None])
 
 
@@ -102,10 +114,7 @@ class OutboxMachine(RuleBasedStateMachine):
         if published:  # after the publish, before it was written down
             self.note(relay, claims)
         if holder is None:
-            self.outbox.sql(
-                "UPDATE outbox.delivery SET lease_until = now() WHERE claim_token = %s",
-                claims[0].token,
-            )
+            self.outbox.end_leases(claims[0].token)
         else:
             holder.expire()
         self.reap(relay)
@@ -130,6 +139,7 @@ class OutboxMachine(RuleBasedStateMachine):
 
     @rule(relay=st.sampled_from(["plain", "ordered"]), reset=st.booleans())
     def replay_one(self, relay: str, reset: bool) -> None:
+        self.outbox.unpack()
         rows = self.outbox.sql(
             "UPDATE outbox.delivery d SET state = 'PENDING', hold = 'TIME', available_at = now(),"
             " previous_published_at = coalesce(published_at, previous_published_at),"
@@ -156,7 +166,7 @@ class OutboxMachine(RuleBasedStateMachine):
         while bulk.take().outcome != "done":
             pass
         assert bulk.progress().replayed == bulk.matched
-        rows = self.outbox.sql("SELECT seq FROM outbox.delivery WHERE replay_id = %s", bulk.id)
+        rows = self.outbox.sql("SELECT seq FROM outbox.deliveries WHERE replay_id = %s", bulk.id)
         self.replayed.update(seq for (seq,) in rows)
 
     # Answers that are lost ----------------------------------------------------------------------
@@ -236,6 +246,7 @@ class OutboxMachine(RuleBasedStateMachine):
             "UPDATE outbox.delivery SET lease_until = lease_until + interval '1 h'"
             " WHERE state = 'CLAIMED'"
         )
+        self.outbox.sql("UPDATE outbox.batch SET lease_until = lease_until + interval '1 h'")
         self.outbox.sql("UPDATE outbox.holder SET expires_at = expires_at + interval '1 h'")
 
     @rule()
@@ -266,7 +277,7 @@ class OutboxMachine(RuleBasedStateMachine):
         for relay, claims, _ in self.flights:  # what they had is known, or is nobody's
             token = claims[0].token
             known = self.outbox.value(
-                "SELECT count(*) FROM outbox.delivery WHERE claim_token = %s", token
+                "SELECT count(*) FROM outbox.deliveries WHERE claim_token = %s", token
             )
             if not known:
                 self.lost(relay, claims)
@@ -283,16 +294,40 @@ class OutboxMachine(RuleBasedStateMachine):
         if not hasattr(self, "outbox"):
             return
         counts = self.outbox.sql(
-            "SELECT relay_id, count(*), count(DISTINCT seq) FROM outbox.delivery GROUP BY 1"
+            "SELECT relay_id, count(*), count(DISTINCT seq) FROM outbox.deliveries GROUP BY 1"
         )
         assert all(n == distinct == len(self.emitted) for _, n, distinct in counts)
+
+    @invariant()
+    def every_place_is_in_order(self) -> None:
+        """Nothing is a member of what does not list it by its range, size, lanes and times."""
+        if not hasattr(self, "outbox"):
+            return
+        assert self.outbox.sql(DISORDER) == []
+
+    @rule(some=st.integers(1, 3))
+    def take_members_out(self, some: int) -> None:
+        """Which anybody may do at any time, and which changes nothing that people see."""
+        before = self.outbox.sql("SELECT relay_id, seq, state, published_at, claimed_by, attempts"
+                                 " FROM outbox.deliveries ORDER BY 1, 2")  # fmt: skip
+        for place in ("batch", "published"):
+            for token, seqs in self.outbox.sql(f"SELECT token, seqs FROM outbox.{place}"):
+                if rest := seqs[some:]:
+                    self.outbox.sql(
+                        f"UPDATE outbox.{place} SET seqs = %s WHERE token = %s", rest, token
+                    )
+                else:
+                    self.outbox.sql(f"DELETE FROM outbox.{place} WHERE token = %s", token)
+        after = self.outbox.sql("SELECT relay_id, seq, state, published_at, claimed_by, attempts"
+                                " FROM outbox.deliveries ORDER BY 1, 2")  # fmt: skip
+        assert after == before
 
     @invariant()
     def attempts_only_grow(self) -> None:
         if not hasattr(self, "outbox"):
             return
         for relay, seq, attempts in self.outbox.sql(
-            "SELECT relay_id, seq, attempts FROM outbox.delivery"
+            "SELECT relay_id, seq, attempts FROM outbox.deliveries"
         ):
             assert attempts >= self.attempts.get((relay, seq), 0)
             self.attempts[relay, seq] = attempts
@@ -302,7 +337,7 @@ class OutboxMachine(RuleBasedStateMachine):
         if not hasattr(self, "outbox"):
             return
         claimed = self.outbox.sql(
-            "SELECT relay_id, seq FROM outbox.delivery WHERE state = 'CLAIMED' ORDER BY 1, 2"
+            "SELECT relay_id, seq FROM outbox.deliveries WHERE state = 'CLAIMED' ORDER BY 1, 2"
         )
         assert claimed == sorted((r, c.seq) for r, claims, _ in self.flights for c in claims)
 
@@ -316,7 +351,7 @@ class OutboxMachine(RuleBasedStateMachine):
         if not hasattr(self, "outbox"):
             return
         twice = self.outbox.sql(
-            "SELECT lane FROM outbox.delivery WHERE relay_id = %s AND state = 'CLAIMED'"
+            "SELECT lane FROM outbox.deliveries WHERE relay_id = %s AND state = 'CLAIMED'"
             " GROUP BY lane HAVING count(DISTINCT claimed_by) > 1",
             self.ordered,
         )
@@ -334,7 +369,7 @@ class OutboxMachine(RuleBasedStateMachine):
             for turn in range(300):
                 self.time_passes()
                 left = self.outbox.value(
-                    "SELECT count(*) FROM outbox.delivery WHERE state = 'PENDING'"
+                    "SELECT count(*) FROM outbox.deliveries WHERE state = 'PENDING'"
                 )
                 if left == 0:
                     break
@@ -395,7 +430,7 @@ class OutboxMachine(RuleBasedStateMachine):
         return any(flight[2] is holder for flight in self.flights)
 
     def deliveries_now(self) -> list[tuple[Any, ...]]:
-        return self.outbox.sql("SELECT d::text FROM outbox.delivery d ORDER BY relay_id, seq")
+        return self.outbox.sql("SELECT d::text FROM outbox.deliveries d ORDER BY relay_id, seq")
 
     def beside(self, act: Callable[[], None], then: Callable[[], None]) -> None:
         """`then` is done as soon as `act` waits for a lock."""
@@ -427,8 +462,7 @@ class OutboxMachine(RuleBasedStateMachine):
         for holder in self.holders:
             holder.conn.close()
         self.outbox.sql("UPDATE outbox.holder SET expires_at = now() - interval '1 s'")
-        self.outbox.sql("UPDATE outbox.delivery SET lease_until = now() - interval '1 s'"
-                        " WHERE state = 'CLAIMED'")  # fmt: skip
+        self.outbox.end_leases()
         self.reap(self.plain)
         self.reap(self.ordered)
         self.holders = [

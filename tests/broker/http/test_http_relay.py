@@ -118,4 +118,4 @@ def test_an_endpoint_that_is_silent_for_a_while_gets_all_in_order_and_costs_no_a
         wait_until(lambda: outbox.states() == {"PUBLISHED": count}, PATIENCE, "all published")
     found = tally([int(got.body) for got in http_server.got] + arrived, count, keys)
     assert (found.lost, found.disorder) == (0, 0)
-    assert outbox.value("SELECT max(attempts - attempts_base) FROM outbox.delivery") == 1
+    assert outbox.value("SELECT max(attempts - attempts_base) FROM outbox.deliveries") == 1

@@ -254,7 +254,7 @@ def relay_all(conn: psycopg.Connection[Any], dsn: str, kafka: Kafka) -> None:
             wait_until(
                 lambda: (
                     not conn.execute(
-                        "SELECT FROM outbox.delivery WHERE state IN ('PENDING', 'CLAIMED')"
+                        "SELECT FROM outbox.deliveries WHERE state IN ('PENDING', 'CLAIMED')"
                     ).fetchall()
                 ),
                 60,
@@ -262,7 +262,7 @@ def relay_all(conn: psycopg.Connection[Any], dsn: str, kafka: Kafka) -> None:
             )
         finally:
             relay.stop()
-    dead = conn.execute("SELECT last_error FROM outbox.delivery WHERE state = 'DEAD'").fetchall()
+    dead = conn.execute("SELECT last_error FROM outbox.deliveries WHERE state = 'DEAD'").fetchall()
     assert dead == []
 
 

@@ -48,7 +48,7 @@ def to_the_database(shop: Shop) -> Iterator[psycopg.Connection]:
 
 def published(connection: psycopg.Connection) -> int:
     counted = connection.execute(
-        "SELECT count(*) FROM outbox.delivery WHERE state = 'PUBLISHED'"
+        "SELECT count(*) FROM outbox.deliveries WHERE state = 'PUBLISHED'"
     ).fetchone()
     assert counted is not None
     return int(counted[0])

@@ -56,7 +56,7 @@ def test_relays_survive_their_database(shop_and_server: tuple[Shop, Server]) -> 
     assert arrived["missing"] == arrived["disorder"] == 0
     assert arrived["again"] <= 2 * PODS * WORKERS * BATCH  # in flight when it fell, twice
     shop.wait_published(EVENTS)
-    assert shop.sql("SELECT DISTINCT state FROM outbox.delivery") == ["PUBLISHED"]
+    assert shop.sql("SELECT DISTINCT state FROM outbox.deliveries") == ["PUBLISHED"]
     assert shop.relay_pods() == pods
     assert shop.restarts() == 0
     told = [reason for reason, _ in shop.events()]

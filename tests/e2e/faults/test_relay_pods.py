@@ -83,7 +83,7 @@ def test_events_flow_through_two_pods_which_claim_in_their_names(
         sent += 100
         owners.update(
             stage.sql(
-                "SELECT DISTINCT claimed_by FROM outbox.delivery WHERE claimed_by IS NOT NULL"
+                "SELECT DISTINCT claimed_by FROM outbox.deliveries WHERE claimed_by IS NOT NULL"
             )
         )
         return owners == pods
@@ -94,7 +94,7 @@ def test_events_flow_through_two_pods_which_claim_in_their_names(
     assert told["missing"] == 0
     if ordering == "Key":
         assert told["disorder"] == 0
-    states = "SELECT DISTINCT state FROM outbox.delivery"
+    states = "SELECT DISTINCT state FROM outbox.deliveries"
     stage.namespace.wait(lambda: stage.sql(states) == ["PUBLISHED"], 60, "all of it written down")
 
 
@@ -131,9 +131,9 @@ def test_a_cron_job_reaps_what_a_vanished_pod_had_claimed(stage: Stage) -> None:
         "(SELECT id FROM outbox.relay), (SELECT name FROM outbox.relay), 'vanished', 7, 10,"
         " interval '1 second', 0, NULL, false, true)"
     )
-    assert stage.sql("SELECT state, claimed_by FROM outbox.delivery") == ["CLAIMED|vanished"]
+    assert stage.sql("SELECT state, claimed_by FROM outbox.deliveries") == ["CLAIMED|vanished"]
     stage.namespace.apply(workloads.reaper(stage.images["relay"]))
     stage.namespace.make_due("reaper")
     stage.namespace.wait(
-        lambda: stage.sql("SELECT state FROM outbox.delivery") == ["PENDING"], 60, "the reaper"
+        lambda: stage.sql("SELECT state FROM outbox.deliveries") == ["PENDING"], 60, "the reaper"
     )

@@ -27,7 +27,7 @@ def test_a_relay_is_created_and_events_flow(shop: Shop) -> None:
     shop.finish(shop.emit(2000), 60)
     assert shop.arrived(2000) == {"missing": 0, "again": 0, "disorder": 0}
     shop.wait_published(2000)
-    assert shop.sql("SELECT DISTINCT state FROM outbox.delivery") == ["PUBLISHED"]
+    assert shop.sql("SELECT DISTINCT state FROM outbox.deliveries") == ["PUBLISHED"]
     shop.wait_condition("BacklogHealthy", "True")
 
 

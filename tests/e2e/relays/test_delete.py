@@ -24,13 +24,13 @@ def test_lc_39_retained_it_goes_on_where_it_was_when_it_is_created_again(shop: S
     shop.delete()
     shop.wait_gone(GONE)
     # Nobody is left who could take it back: what is not claimed now was given back.
-    assert shop.sql("SELECT count(*) FROM outbox.delivery WHERE state = 'CLAIMED'") == ["0"]
+    assert shop.sql("SELECT count(*) FROM outbox.deliveries WHERE state = 'CLAIMED'") == ["0"]
 
     shop.finish(emitting, 60)
     shop.finish(shop.emit(2 * EVENTS), 60)
     published = shop.published()
     assert 0 < published <= EVENTS
-    waiting = shop.sql("SELECT count(*) FROM outbox.delivery WHERE state = 'PENDING'")
+    waiting = shop.sql("SELECT count(*) FROM outbox.deliveries WHERE state = 'PENDING'")
     assert waiting == [str(2 * EVENTS - published)]
 
     shop.apply(replicas=2, ordering="Key")
@@ -53,7 +53,7 @@ def test_forgotten_what_waits_is_dropped_and_the_audit_tells(shop: Shop) -> None
 
     shop.finish(emitting, 60)
     published = shop.published()
-    assert shop.sql("SELECT DISTINCT state FROM outbox.delivery") == ["PUBLISHED"]
+    assert shop.sql("SELECT DISTINCT state FROM outbox.deliveries") == ["PUBLISHED"]
     arrived = shop.arrived(published)
     assert arrived["missing"] == arrived["disorder"] == 0
     retired, dropped = shop.sql(

@@ -28,7 +28,7 @@ def ready(shop: Shop, policy: str) -> None:
 
 
 def pending(shop: Shop) -> int:
-    return int(shop.sql("SELECT count(*) FROM outbox.delivery WHERE state = 'PENDING'")[0])
+    return int(shop.sql("SELECT count(*) FROM outbox.deliveries WHERE state = 'PENDING'")[0])
 
 
 def jobs(shop: Shop) -> set[str]:

@@ -55,7 +55,7 @@ def test_ce_32_events_reach_an_http_endpoint_signed_and_in_order(shop: Shop) -> 
     assert sorted(first.values()) == list(range(EVENTS))
     assert in_order(list(reversed(first.values())))
     assert all(r["headers"]["webhook-signature"].startswith("v1,") for r in received)
-    assert shop.sql("SELECT DISTINCT result FROM outbox.delivery") == ["200 taken"]
+    assert shop.sql("SELECT DISTINCT result FROM outbox.deliveries") == ["200 taken"]
 
 
 @pytest.fixture

@@ -37,9 +37,9 @@ def test_a_paused_relay_publishes_nothing_and_goes_on_where_it_was(shop: Shop) -
         lambda: shop.status()["backlog"]["pending"] == 4000 - published, 60, "all that waits"
     )
     assert shop.published() == published
-    assert shop.sql("SELECT count(*) FROM outbox.delivery WHERE state = 'CLAIMED'") == ["0"]
+    assert shop.sql("SELECT count(*) FROM outbox.deliveries WHERE state = 'CLAIMED'") == ["0"]
     (took,) = shop.sql(
-        f"SELECT extract(epoch FROM max(published_at) - '{paused_at}') FROM outbox.delivery"
+        f"SELECT extract(epoch FROM max(published_at) - '{paused_at}') FROM outbox.deliveries"
     )
     assert float(took) < AT_ONCE
 

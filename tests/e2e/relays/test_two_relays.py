@@ -12,7 +12,7 @@ EMIT = f"""
 """
 DELIVERED = """
     SELECT r.name, e.event_type, d.state, split_part(d.result, '[', 1), count(*)
-      FROM outbox.delivery d
+      FROM outbox.deliveries d
       JOIN outbox.relay r ON r.id = d.relay_id
       JOIN outbox.event e USING (seq)
      GROUP BY 1, 2, 3, 4 ORDER BY 1, 2

@@ -104,7 +104,7 @@ def test_oo_61_a_replay_survives_whatever_happens(
     assert planned == [f"{DEAD}|0"]
     marked = shop.sql(
         "SELECT count(*), count(*) FILTER (WHERE convert_from(e.payload, 'UTF8')::int >="
-        f" {DEAD} OR e.event_type = 'order.placed') FROM outbox.delivery d"
+        f" {DEAD} OR e.event_type = 'order.placed') FROM outbox.deliveries d"
         " JOIN outbox.event e USING (seq) WHERE d.replay_id IS NOT NULL"
     )
     assert marked == [f"{DEAD}|0"]

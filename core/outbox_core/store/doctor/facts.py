@@ -123,6 +123,9 @@ TRIGGERS = """
 """
 OUR_TRIGGERS = {
     "audit_only_grows",
+    "batch_gives_deliveries",
+    "batch_is_not_truncated",
+    "batch_takes_deliveries",
     "delivery_is_kept",
     "delivery_is_not_truncated",
     "delivery_keeps_its_lane",
@@ -135,6 +138,9 @@ OUR_TRIGGERS = {
     "event_is_not_truncated",
     "lane_is_kept",
     "lane_is_not_truncated",
+    "published_gives_deliveries",
+    "published_is_not_truncated",
+    "published_takes_batch",
     "relay_has_its_lanes",
     "relay_is_kept",
     "relay_is_not_truncated",

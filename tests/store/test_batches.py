@@ -1,0 +1,239 @@
+"""
+What was claimed or published together: one place for each delivery, whoever sends which statement.
+
+A statement moves deliveries from place to place as the lifecycle allows, or is refused.
+"""
+
+from typing import Any
+
+import pytest
+from psycopg import errors as pg
+
+from fixtures.bulk import emit_many
+from fixtures.outbox import Holder, Outbox
+
+pytestmark = pytest.mark.pg
+
+CLAIM = (
+    "INSERT INTO outbox.batch (token, relay_id, claimed_at, claimed_by, lease_until, seqs)"
+    " VALUES (7, %s, now(), 'me', now() + interval '1 min', %s)"
+)
+PLACES = {
+    "delivery": "SELECT array_agg(seq ORDER BY seq) FROM outbox.delivery WHERE state = %s",
+    "batch": "SELECT array_agg(s ORDER BY s) FROM outbox.batch, unnest(seqs) s WHERE %s <> ''",
+    "published": "SELECT array_agg(s ORDER BY s) FROM outbox.published, unnest(seqs) s"
+    " WHERE %s <> ''",
+}
+SEEN = """
+    SELECT seq, relay, state, attempts, claimed_by, claimed_at, lease_until, published_at, result
+      FROM outbox.events ORDER BY seq, relay
+"""
+
+
+def place(outbox: Outbox, name: str, state: str = "PENDING") -> list[int]:
+    return outbox.value(PLACES[name], state) or []
+
+
+@pytest.fixture(params=["origin", "replica"])
+def relay(outbox: Outbox, request: pytest.FixtureRequest) -> int:
+    """With ten events; also in a session that pretends to be a replica."""
+    relay = outbox.register()
+    emit_many(outbox, 10)
+    outbox.sql(f"SET session_replication_role = {request.param}")
+    return relay
+
+
+def test_a_first_claim_leaves_no_row_behind(outbox: Outbox, relay: int) -> None:
+    claims = outbox.claim(relay, 4)
+    assert place(outbox, "batch") == [c.seq for c in claims] == [1, 2, 3, 4]
+    assert place(outbox, "delivery") == [5, 6, 7, 8, 9, 10]
+    assert outbox.publish(relay, claims) == []
+    assert place(outbox, "batch") == []
+    assert place(outbox, "published") == [1, 2, 3, 4]
+    assert [e["result"] for e in outbox.events("state = 'PUBLISHED'")] == [
+        f"t[0]@{n}" for n in (1, 2, 3, 4)
+    ]
+
+
+def test_to_insert_a_batch_is_to_claim(outbox: Outbox, relay: int) -> None:
+    outbox.sql(CLAIM, relay, [2, 3])
+    assert outbox.states() == {"PENDING": 8, "CLAIMED": 2}
+    assert place(outbox, "delivery") == [1, 4, 5, 6, 7, 8, 9, 10]
+
+
+@pytest.mark.parametrize(
+    "seqs",
+    [
+        pytest.param([1, 99], id="one that does not exist"),
+        pytest.param([1, 1], id="one twice"),
+        pytest.param([2, 1], id="not ascending"),
+        pytest.param([], id="nothing"),
+        pytest.param([9, 10], id="one that failed before"),
+        pytest.param([8], id="one that waits for its time"),
+    ],
+)
+def test_only_what_is_in_line_is_claimed_together(
+    outbox: Outbox, relay: int, seqs: list[int]
+) -> None:
+    outbox.sql("UPDATE outbox.delivery SET hold = 'TIME' WHERE seq IN (8, 10)")
+    (tenth,) = [c for c in outbox.claim(relay, 1) if c.seq == 10] or outbox.claim(relay, 1)
+    outbox.fail(relay, [tenth])
+    before = outbox.sql(SEEN)
+    with pytest.raises((pg.SerializationFailure, pg.NotNullViolation)):
+        outbox.sql(CLAIM, relay, seqs)
+    assert outbox.sql(SEEN) == before
+
+
+def test_what_is_claimed_is_not_claimed_again(outbox: Outbox, relay: int) -> None:
+    outbox.claim(relay, 2)
+    with pytest.raises(pg.SerializationFailure):
+        outbox.sql(CLAIM, relay, [2, 3])
+    assert place(outbox, "batch") == [1, 2]
+
+
+def test_only_what_was_claimed_is_published(outbox: Outbox, relay: int) -> None:
+    (claim, *_) = outbox.claim(relay, 2)
+    publish = "INSERT INTO outbox.published (token, relay_id, results) VALUES (%s, %s, %s)"
+    for token, of, results in [
+        (1, relay, ["x", "y"]),
+        (claim.token, relay, ["x"]),
+        (claim.token, relay + 1, ["x", "y"]),
+    ]:
+        with pytest.raises(pg.RestrictViolation, match="what is published was claimed"):
+            outbox.sql(publish, token, of, results)
+    invented = "INSERT INTO outbox.published VALUES (1, 3, 3, now(), now(), %s, 1, '{3}', '{x}')"
+    with pytest.raises(pg.RestrictViolation, match="what is published was claimed"):
+        outbox.sql(invented, relay)
+    assert outbox.states() == {"CLAIMED": 2, "PENDING": 8}
+    outbox.sql(publish, claim.token, relay, ["x", "y"])
+    assert outbox.states() == {"PUBLISHED": 2, "PENDING": 8}
+
+
+@pytest.mark.parametrize("table", ["batch", "published"])
+def test_members_that_leave_become_rows_and_nobody_sees_a_difference(
+    outbox: Outbox, relay: int, table: str
+) -> None:
+    claims = outbox.claim(relay, 5)
+    if table == "published":
+        outbox.publish(relay, claims)
+    state = "CLAIMED" if table == "batch" else "PUBLISHED"
+    before = outbox.sql(SEEN)
+    outbox.sql(f"UPDATE outbox.{table} SET seqs = '{{2,4}}'")
+    assert (place(outbox, table), place(outbox, "delivery", state)) == ([2, 4], [1, 3, 5])
+    assert outbox.sql(SEEN) == before
+    outbox.sql(f"DELETE FROM outbox.{table}")
+    assert (place(outbox, table), place(outbox, "delivery", state)) == ([], [1, 2, 3, 4, 5])
+    assert outbox.sql(SEEN) == before
+    if table == "batch":
+        assert outbox.publish(relay, claims) == []
+    assert outbox.states() == {"PUBLISHED": 5, "PENDING": 5}
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        "seqs = '{1,2,3,9}'",
+        "seqs = '{}'",
+        "seqs = '{1,1,2}'",
+        "relay_id = 2",
+        "token = 9",
+    ],
+)
+@pytest.mark.parametrize("table", ["batch", "published"])
+def test_members_only_leave(outbox: Outbox, relay: int, table: str, change: str) -> None:
+    claims = outbox.claim(relay, 3)
+    if table == "published":
+        outbox.publish(relay, claims)
+    before = outbox.sql(SEEN)
+    with pytest.raises(pg.RestrictViolation):
+        outbox.sql(f"UPDATE outbox.{table} SET {change}")
+    assert outbox.sql(SEEN) == before
+
+
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "UPDATE outbox.batch SET claimed_by = 'other'",
+        "UPDATE outbox.batch SET claimed_at = now()",
+        "UPDATE outbox.batch SET lanes = '{1}'",
+        "TRUNCATE outbox.batch",
+        "TRUNCATE outbox.published",
+        "TRUNCATE outbox.batch CASCADE",
+    ],
+)
+def test_what_was_done_does_not_change(outbox: Outbox, relay: int, statement: str) -> None:
+    outbox.publish(relay, outbox.claim(relay, 3))
+    outbox.claim(relay, 3)
+    before = outbox.sql(SEEN)
+    with pytest.raises(pg.RestrictViolation):
+        outbox.sql(statement)
+    assert outbox.sql(SEEN) == before
+
+
+def test_a_renewal_keeps_members_of_both_kinds(outbox: Outbox, relay: int) -> None:
+    first = outbox.claim(relay, 2)
+    outbox.fail(relay, first)
+    claims = outbox.claim(relay, 5)
+    assert sorted(c.seq for c in claims) == [1, 2, 3, 4, 5]
+    assert place(outbox, "batch") == [3, 4, 5]
+    outbox.end_leases()
+    kept = outbox.deliveries(relay).renew(claims[0].token, [c.seq for c in claims])
+    assert kept == 5
+    late = "SELECT count(*) FROM outbox.deliveries WHERE lease_until < now()"
+    assert outbox.value(late) == 0
+
+
+@pytest.mark.parametrize("bad", [[3], [1, 3], [1, 4], [3, 4, 5], [1, 2, 3, 4, 5]])
+def test_each_of_a_batch_ends_by_itself(outbox: Outbox, relay: int, bad: list[int]) -> None:
+    """Retried and fresh events in one claim, of which any may fail."""
+    outbox.fail(relay, outbox.claim(relay, 2))
+    claims = outbox.claim(relay, 5)
+    good = [c for c in claims if c.seq not in bad]
+    outbox.fail(relay, [c for c in claims if c.seq in bad], text="bad luck")
+    if good:
+        assert outbox.publish(relay, good) == []
+        assert outbox.publish(relay, good) == []  # the answer was lost
+    for event in outbox.events("seq <= 5"):
+        is_bad = event["seq"] in bad
+        assert event["state"] == ("PENDING" if is_bad else "PUBLISHED")
+        if is_bad:
+            assert event["last_error"]["text"] == "bad luck"
+        else:
+            assert event["result"] == f"t[0]@{event['seq']}"
+        assert event["attempts"] == (2 if event["seq"] <= 2 else 1)
+
+
+def test_what_was_neither_published_nor_failed_stays_claimed(outbox: Outbox, relay: int) -> None:
+    claims = outbox.claim(relay, 5)
+    assert outbox.publish(relay, claims[1:3]) == []
+    assert outbox.states() == {"PUBLISHED": 2, "CLAIMED": 3, "PENDING": 5}
+    assert outbox.publish(relay, claims) == []
+    assert outbox.states() == {"PUBLISHED": 5, "PENDING": 5}
+
+
+def test_a_relay_may_claim_and_publish_and_nothing_else(outbox: Outbox) -> None:
+    relay = outbox.register()
+    emit_many(outbox, 4)
+    with outbox.connect(autocommit=True) as conn:
+        conn.execute("SET ROLE outbox_relay")
+        assert outbox.publish(relay, outbox.claim(relay, 2, conn=conn), conn) == []
+        for statement in (
+            "DELETE FROM outbox.delivery",
+            "TRUNCATE outbox.batch",
+            "TRUNCATE outbox.published",
+        ):
+            with pytest.raises(pg.InsufficientPrivilege):
+                conn.execute(statement)
+    assert outbox.states() == {"PUBLISHED": 2, "PENDING": 2}
+
+
+def test_lanes_of_a_batch_are_those_of_its_members(outbox: Outbox) -> None:
+    relay = outbox.register(ordering="Key")
+    holder = Holder(outbox, relay)
+    emit_many(outbox, 20, keys=5)
+    claims = holder.claim()
+    lanes: Any = outbox.value("SELECT lanes FROM outbox.batch")
+    assert sorted(lanes) == sorted({c.lane for c in claims})
+    outbox.sql("UPDATE outbox.lane SET token = NULL")
+    other = Holder(outbox, relay, owner="pod-2")
+    assert not set(other.lanes) & set(lanes)  # not before these have ended
