@@ -237,3 +237,66 @@ def test_lanes_of_a_batch_are_those_of_its_members(outbox: Outbox) -> None:
     outbox.sql("UPDATE outbox.lane SET token = NULL")
     other = Holder(outbox, relay, owner="pod-2")
     assert not set(other.lanes) & set(lanes)  # not before these have ended
+
+
+# Merging ------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def merges_soon(outbox: Outbox) -> None:
+    outbox.sql("CREATE OR REPLACE FUNCTION outbox.least_published() RETURNS integer LANGUAGE sql"
+               " IMMUTABLE AS 'SELECT 6'")  # fmt: skip
+
+
+@pytest.mark.usefixtures("merges_soon")
+def test_small_rows_become_one_and_nobody_sees_a_difference(outbox: Outbox, relay: int) -> None:
+    other = outbox.register("other")
+    emit_many(outbox, 3)
+    for size in (1, 2, 1, 3, 1, 2):
+        outbox.publish(relay, outbox.claim(relay, size))
+    outbox.publish(other, outbox.claim(other, 2))
+    before = outbox.sql(SEEN)
+    deliveries = outbox.deliveries(relay)
+    assert deliveries.merge()
+    assert outbox.sql(SEEN) == before
+    sizes = "SELECT size FROM outbox.published WHERE relay_id = %s ORDER BY first_seq"
+    assert outbox.sql(sizes, relay) == [(7,), (1,), (2,)]
+    assert outbox.value("SELECT cardinality(times) FROM outbox.published WHERE size = 7") == 7
+    outbox.unpack()
+    assert outbox.sql(SEEN) == before
+
+
+@pytest.mark.usefixtures("merges_soon")
+def test_what_is_small_altogether_is_left_until_more_comes(outbox: Outbox, relay: int) -> None:
+    for _ in range(5):
+        outbox.publish(relay, outbox.claim(relay, 1))
+    assert not outbox.deliveries(relay).merge()
+    assert outbox.value("SELECT count(*) FROM outbox.published") == 5
+
+
+def test_only_whole_rows_are_merged(outbox: Outbox, relay: int) -> None:
+    outbox.register("other")
+    for size in (2, 3):
+        outbox.publish(relay, outbox.claim(relay, size))
+    claims = outbox.claim(relay, 2)
+    before = outbox.sql(SEEN)
+    for seqs in ([1, 2, 3], [1, 2, 3, 4, 5, 6], [1, 2, 8], [1, 2, 99]):
+        with pytest.raises(pg.RestrictViolation, match="only what is published, and all of a row"):
+            outbox.sql("UPDATE outbox.published SET seqs = %s WHERE first_seq = 1", seqs)
+    assert outbox.sql(SEEN) == before
+    outbox.sql("UPDATE outbox.published SET seqs = '{2,3,4,5}' WHERE first_seq = 1")
+    assert place(outbox, "delivery", "PUBLISHED") == [1]
+    assert outbox.publish(relay, claims) == []
+    assert [e["state"] for e in outbox.events("relay = 'relay' AND seq <= 5")] == ["PUBLISHED"] * 5
+
+
+def test_merging_beside_a_worker_and_a_replay_loses_nothing(outbox: Outbox) -> None:
+    relay = outbox.register()
+    emit_many(outbox, 600)
+    for _ in range(200):
+        outbox.publish(relay, outbox.claim(relay, 3))
+    with outbox.connect() as replaying:
+        replaying.execute("SELECT 1 FROM outbox.published WHERE first_seq = 1 FOR UPDATE")
+        assert outbox.deliveries(relay).merge()  # without the one that is locked
+    assert outbox.states() == {"PUBLISHED": 600}
+    assert outbox.value("SELECT count(*) FROM outbox.published") < 40

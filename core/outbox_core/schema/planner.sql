@@ -27,12 +27,14 @@ BEGIN
         ('sweep_keys', in_loops),
         ('renew', in_loops),
         ('expire', in_loops),
+        ('merge_published', each_call),
         ('unpack', in_loops),
         ('unpack_published', each_call),
         ('drop_waiting', each_call),
         ('forget_plans', each_call),
         -- The higher costs that this causes must not start the JIT, which takes longer than a chunk.
         ('requeue', in_loops || ' SET jit = off'),
+        ('published_comes_back', in_loops || ' SET jit = off'),
         ('backfill', in_loops || ' SET jit = off'),
         ('replay_take', in_loops || ' SET jit = off')
     ) AS planned (name, settings) LOOP

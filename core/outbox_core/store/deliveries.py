@@ -79,6 +79,8 @@ class Chores(NamedTuple):
     """Inserted by a transaction that did not see the relay's ordering change."""
     events_behind: bool
     """Some wait behind an earlier event of their key."""
+    small_rows: bool
+    """Many rows of what was published have few members."""
 
 
 class Turn(NamedTuple):
@@ -100,6 +102,8 @@ RENEW = "SELECT outbox.renew(%s, %s, %s, %s)"
 
 SWEEP = "SELECT outbox.sweep_keys(%s, %s::smallint[], %s, %s)"
 FIRST_KEY = -(2**63)
+
+MERGE = "SELECT outbox.merge_published(%s)"
 
 EXPIRE = "SELECT event_id FROM outbox.expire(%s, %s, %s, %s::smallint[], %s, %s, %s, %s)"
 
@@ -134,7 +138,8 @@ CHORES = """
                        WHERE relay_id = %(relay)s AND hold = 'KEY' AND %(low)s = 0)
            OR EXISTS (SELECT 1 FROM outbox.delivery
                        WHERE relay_id = %(relay)s AND hold = 'KEY' AND key_hash IS NULL),
-           EXISTS (SELECT 1 FROM outbox.delivery WHERE relay_id = %(relay)s AND hold = 'KEY')
+           EXISTS (SELECT 1 FROM outbox.delivery WHERE relay_id = %(relay)s AND hold = 'KEY'),
+           EXISTS (SELECT 1 FROM outbox.published WHERE relay_id = %(relay)s AND size < 500 OFFSET 20)
 """
 
 # Without the payload and the other columns that only a publisher needs.
@@ -347,6 +352,13 @@ class Deliveries:
             ).fetchone()
         assert row is not None
         return int(row[0])
+
+    def merge(self) -> bool:
+        """Merge some small rows of what was published; return whether there may be more."""
+        with translated():
+            row = self._conn.execute(MERGE, (self._relay,)).fetchone()
+        assert row is not None
+        return bool(row[0])
 
     def overdue(self, limit: int, lanes: Sequence[int] | None = None) -> list[Claim]:
         """Claims whose lease has expired, or all claims in these lanes. Locked until the caller's

@@ -1,8 +1,9 @@
 """
 The keeper: background work beside the workers, on a connection of its own.
 
-Renews claims while a publish is slow, renews and balances the lanes of an ordered relay, reaps, and
-offers unmatched events to relays that registered late. It needs few statements, busy or idle.
+Renews claims while a publish is slow, renews and balances the lanes of an ordered relay, reaps,
+merges small rows of what was published, and offers unmatched events to relays that registered late.
+It needs few statements, busy or idle.
 """
 
 import logging
@@ -46,6 +47,7 @@ class Keeper:
         self._due = {"renew": 0.0, "balance": 0.0, "chores": 0.0}
         self._routing = False  # there are more unmatched events than fit into one step
         self._sweeping: int | None = None  # the key that the sweep has reached
+        self._merging = False  # there are more small rows of what was published
         self._hungry = False  # fewer lanes than our share: another process will release some
         self._differs_since: float | None = None  # the registration, from our settings
         self._joining: int | None = None  # a token that may already be registered
@@ -59,7 +61,7 @@ class Keeper:
                 self._round()
             except StoreError as error:
                 health.trouble("keeper", error)
-                self._routing = False
+                self._routing = self._merging = False
                 self.close()
             else:
                 health.clear("keeper")
@@ -91,7 +93,7 @@ class Keeper:
             self._conn = None
 
     def _nap(self) -> float:
-        if self._routing or (self._conn is not None and not self._due["chores"]):
+        if self._routing or self._merging or (self._conn is not None and not self._due["chores"]):
             return 0.0
         step = BALANCE_EVERY_SECONDS if self._is_lively() else self._lease / 6
         return min(step, self._lease / 6, LONGEST_CHORES_PAUSE_SECONDS)
@@ -124,6 +126,8 @@ class Keeper:
             self._route()
         if self._sweeping is not None:
             self._sweep()
+        if self._merging:
+            self._merge()
 
     def _chores(self) -> None:
         context = self._context
@@ -150,6 +154,7 @@ class Keeper:
             self._route()
         if found.events_behind and self._sweeping is None:
             self._sweep()
+        self._merging = found.small_rows
 
     def _compare(self, known: Mapping[str, Any]) -> None:
         """If the registration is older than ours, it came with a backup. If it is newer, another
@@ -186,6 +191,10 @@ class Keeper:
         self._sweeping = self._deliveries().sweep_keys(
             self._context.crew.lanes, self._sweeping, SWEEP_CHUNK_KEYS
         )
+
+    def _merge(self) -> None:
+        """One step, of a few milliseconds."""
+        self._merging = self._deliveries().merge() and not self._context.stopping.is_set()
 
     # Lanes ----------------------------------------------------------------------------------
 

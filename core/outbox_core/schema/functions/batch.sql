@@ -7,7 +7,7 @@
 --   INSERT INTO batch        a claim: the deliveries of its `seqs` are deleted
 --   INSERT INTO published    they are published: the batch of that token is deleted
 --   UPDATE of seqs, DELETE   members that are no longer listed become deliveries of their own, CLAIMED or
---                            PUBLISHED as before
+--                            PUBLISHED as before; of published, other rows may be merged into one
 -- What one trigger does to another of these tables is not checked again: the triggers that refuse or move
 -- are for statements that no trigger sends (pg_trigger_depth() = 0; see ../triggers.sql).
 
@@ -109,29 +109,51 @@ CREATE OR REPLACE FUNCTION outbox.deliver_published(p outbox.published, members 
              WHERE u.seq IN (SELECT unnest(members))) m
       JOIN outbox.event e ON e.seq = m.seq JOIN outbox.relay r ON r.id = p.relay_id $$;
 
+-- Members that leave become deliveries of their own. Members may also be added: then other rows of the
+-- relay that have exactly these are merged into this one, see merge.sql.
 CREATE OR REPLACE FUNCTION outbox.published_gives_deliveries() RETURNS trigger
     LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
     given bigint[];
+    added bigint[];
+    wanted integer := cardinality(NEW.seqs);
 BEGIN
     IF TG_OP = 'DELETE' THEN
         PERFORM outbox.deliver_published(OLD, OLD.seqs);
         RETURN OLD;
     END IF;
     given := outbox.without(OLD.seqs, NEW.seqs);
-    IF given IS NULL OR cardinality(NEW.seqs) = 0 OR cardinality(NEW.seqs) + cardinality(given) <> OLD.size
-       OR (NEW.token, NEW.relay_id, NEW.results, NEW.times) IS DISTINCT FROM
-          (OLD.token, OLD.relay_id, OLD.results, OLD.times) THEN
+    added := outbox.without(NEW.seqs, OLD.seqs);
+    IF (NEW.token, NEW.relay_id, NEW.first_at, NEW.last_at, NEW.results, NEW.times) IS DISTINCT FROM
+       (OLD.token, OLD.relay_id, OLD.first_at, OLD.last_at, OLD.results, OLD.times) THEN
         PERFORM outbox.batch_is_refused('what is published does not change; a replay takes members out');
     END IF;
-    PERFORM outbox.deliver_published(OLD, given);
+    IF given IS NOT NULL THEN
+        PERFORM outbox.deliver_published(OLD, given);
+    END IF;
+    WITH merged AS (
+        DELETE FROM outbox.published p
+         WHERE p.relay_id = OLD.relay_id AND p.token <> OLD.token
+           AND int8range(p.first_seq, p.last_seq, '[]')
+               && int8range(added[1], added[cardinality(added)], '[]')
+           AND outbox.without(p.seqs, added) IS NULL
+        RETURNING p.seqs, p.results, p.times, p.first_at
+    ), member AS (
+        SELECT m.seq, m.result, coalesce(m.at, p.first_at) AS at
+          FROM (SELECT OLD.seqs, OLD.results, OLD.times, OLD.first_at
+                UNION ALL SELECT * FROM merged) AS p (seqs, results, times, first_at),
+               unnest(p.seqs, p.results, p.times) AS m (seq, result, at)
+         WHERE given IS NULL OR m.seq NOT IN (SELECT unnest(given)))
     SELECT array_agg(m.seq ORDER BY m.seq), array_agg(m.result ORDER BY m.seq),
-           CASE WHEN OLD.times IS NOT NULL THEN array_agg(m.at ORDER BY m.seq) END,
-           count(*), min(m.seq), max(m.seq), min(coalesce(m.at, OLD.first_at)),
-           max(coalesce(m.at, OLD.last_at))
+           array_agg(m.at ORDER BY m.seq), count(*), min(m.seq), max(m.seq), min(m.at), max(m.at)
       INTO NEW.seqs, NEW.results, NEW.times, NEW.size, NEW.first_seq, NEW.last_seq, NEW.first_at, NEW.last_at
-      FROM unnest(OLD.seqs, OLD.results, OLD.times) AS m (seq, result, at)
-     WHERE m.seq NOT IN (SELECT unnest(given));
+      FROM member m;
+    IF NEW.first_at = NEW.last_at THEN
+        NEW.times := NULL;
+    END IF;
+    IF NEW.size = 0 OR NEW.size IS DISTINCT FROM wanted THEN
+        PERFORM outbox.batch_is_refused('only what is published, and all of a row, is merged into another');
+    END IF;
     RETURN NEW;
 END $$;
 

@@ -170,6 +170,7 @@ CREATE TABLE outbox.published (
 ) WITH (autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_cost_delay = 1);
 CREATE INDEX published_range ON outbox.published USING gist (int8range(first_seq, last_seq, '[]'));
 CREATE INDEX published_seq ON outbox.published (relay_id, last_seq);
+CREATE INDEX published_small ON outbox.published (relay_id, last_seq) WHERE size < 500;
 CREATE INDEX published_at ON outbox.published USING brin (first_at, last_at) WITH (pages_per_range = 8);
 
 DO $$
@@ -196,6 +197,15 @@ SELECT p.relay_id, m.seq, 'PUBLISHED', 'NONE', 1, 0, 0::smallint, NULL, NULL, NU
   FROM outbox.published p, unnest(p.seqs, p.results, p.times) AS m (seq, result, at);
 COMMENT ON VIEW outbox.deliveries IS
     'What happens to each event for each relay. available_at is NULL where the event''s own is valid.';
+
+-- A door, always empty: what is inserted here comes out of outbox.published and waits to be published
+-- again, by a trigger. See functions/replay_published.sql.
+CREATE VIEW outbox.requeued AS
+SELECT NULL::integer AS relay_id, NULL::bigint[] AS seqs, NULL::text AS replay_id,
+       NULL::boolean AS reset_attempts, NULL::timestamptz AS due
+ WHERE false;
+COMMENT ON VIEW outbox.requeued IS
+    'INSERT lets a replay take published events back; RETURNING seqs: those that were there.';
 
 -- Events that no relay wanted when they were inserted. `version` is the newest registration that
 -- the inserting transaction saw: relays that registered after it have not been asked yet.
@@ -392,6 +402,7 @@ GRANT SELECT ON outbox.event, outbox.delivery, outbox.batch, outbox.published, o
 GRANT INSERT, UPDATE ON outbox.delivery, outbox.relay TO outbox_relay;
 -- To insert is to claim and to publish, to delete is to give back: their triggers do the rest.
 GRANT INSERT, UPDATE, DELETE ON outbox.batch, outbox.published TO outbox_relay;
+GRANT SELECT, INSERT ON outbox.requeued TO outbox_relay;
 GRANT UPDATE, DELETE ON outbox.unmatched TO outbox_relay;
 GRANT INSERT, UPDATE, DELETE ON outbox.holder, outbox.lane TO outbox_relay;
 GRANT INSERT ON outbox.audit TO outbox_relay;
