@@ -77,6 +77,18 @@ def failing(stage: Stage) -> None:
     flowing(stage)
 
 
+def merging(stage: Stage) -> None:
+    """Events come one at a time, so that each is published alone."""
+    stage.outbox.sql("CREATE OR REPLACE FUNCTION outbox.least_published() RETURNS integer"
+                     " LANGUAGE sql IMMUTABLE AS 'SELECT 10'")  # fmt: skip
+    stage.register()
+    stage.start()
+    for _ in range(60):
+        stage.emit(1, 10)
+        stage.proxy.closing.wait(0.02)
+    stage.emit_until_struck()
+
+
 def blocking(stage: Stage) -> None:
     """The broker refuses a key for longer than keepers rest: what is behind it waits meanwhile."""
     until = time.monotonic() + 2 * LEASE
@@ -314,7 +326,8 @@ def retiring(stage: Stage) -> None:
 SCENES: dict[str, Callable[[Stage], None]] = {
     scene.__name__: scene
     for scene in (
-        *(flowing, joining, renewing, failing, blocking, breaking, stopping, inheriting, reaping),
-        *(expiring, registering, relaning, reporting, listening, replaying, intervening, retiring),
+        *(flowing, joining, renewing, failing, merging, blocking, breaking, stopping, inheriting),
+        *(reaping, expiring, registering, relaning, reporting, listening, replaying, intervening),
+        retiring,
     )
 }

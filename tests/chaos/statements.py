@@ -137,7 +137,10 @@ def connecting(
 
 IS_REGISTERED = r"^SELECT EXISTS \(SELECT 1 FROM outbox\.relay .*NULL\)\)$"
 CLAIMED_ROWS = r"^SELECT d\.seq, d\.claim_token"
-LOOKED = rf"^BEGIN; {CLAIMED_ROWS[1:]}"
+UNPACK_OVERDUE = r"^DELETE FROM outbox\.batch"
+UNPACK = r"^SELECT outbox\.unpack\("
+UNPACKED = rf"(?:{UNPACK_OVERDUE[1:]}|{UNPACK[1:]})"
+LOOKED = rf"^BEGIN; {UNPACKED}[^;]*; {CLAIMED_ROWS[1:]}"
 FENCE_LANES = r"^UPDATE outbox\.lane SET token = \$1"
 FENCE_HOLDER = r"^UPDATE outbox\.holder SET token"
 EXPIRED = r"^SELECT token, owner FROM outbox\.holder"
@@ -150,12 +153,14 @@ def taking_back(who: str, application: str, scene: str) -> list[Statement]:
         ("begin reaping", "^BEGIN", "", BOTH, OF_A_READ),
         ("expired", EXPIRED, "", KEY, OF_A_READ),
         ("held", r"^SELECT lane FROM outbox\.lane", "", KEY, OF_A_READ),
+        ("unpack lanes", UNPACK_OVERDUE, EXPIRED[1:], KEY, ALL_LOSSES),
         ("overdue of lanes", CLAIMED_ROWS, EXPIRED[1:], KEY, OF_A_READ),
         ("take over", "finish_failed", EXPIRED[1:], KEY, ALL_LOSSES),
         ("free lanes", r"DELETE FROM outbox\.holder", EXPIRED[1:], KEY, ALL_LOSSES),
         ("free orphans", r"^UPDATE outbox\.lane l SET token = NULL", EXPIRED[1:], KEY, ALL_LOSSES),
         ("commit takeover", "^COMMIT", EXPIRED[1:], KEY, ALL_LOSSES),
-        ("overdue", CLAIMED_ROWS, "^BEGIN$", BOTH, OF_A_READ),
+        ("unpack overdue", UNPACK_OVERDUE, "^BEGIN$", BOTH, ALL_LOSSES),
+        ("overdue", CLAIMED_ROWS, rf"^BEGIN; {UNPACK_OVERDUE[1:]}", BOTH, OF_A_READ),
         ("take back", "finish_failed", CLAIMED_ROWS[1:], ("None",), ALL_LOSSES),
         ("commit reaping", "^COMMIT", LOOKED, BOTH, ALL_LOSSES),
     ]
@@ -199,6 +204,7 @@ WORKERS = [
         r"^SELECT EXISTS \(SELECT 1 FROM outbox\.holder WHERE token = \$1\)$", "flowing",
         orderings=KEY, losses=OF_A_READ, after="worker/commit fence",
     ),
+    of_recovery("unpack lost", UNPACK),
     of_recovery("look for lost", CLAIMED_ROWS, losses=OF_A_READ),
     of_recovery("give back lost", "finish_failed", LOOKED),
     of_recovery("commit recovery", "^COMMIT", LOOKED),
@@ -218,12 +224,14 @@ KEEPERS = [
     of_keeper("renew claims", r"outbox\.renew\(", "renewing", nth=(1, 2)),
     of_keeper("chores", r"^SELECT \(SELECT to_jsonb.*outbox\.unmatched", losses=OF_A_READ,
               nth=(1, 2)),
+    of_keeper("merge", "merge_published", "merging", nth=(1, 2)),
     of_keeper("sweep", "sweep_keys", "blocking", orderings=KEY),
     of_doubt("fence lanes", FENCE_LANES, "^BEGIN$"),
     of_doubt("fence holder", FENCE_HOLDER, "^BEGIN; UPDATE"),
     of_doubt("fence lanes again", FENCE_LANES, FENCE_HOLDER[1:]),
     of_doubt("commit fence", "^COMMIT", FENCE_HOLDER[1:]),
-    of_late("look for late claim", CLAIMED_ROWS, "^BEGIN$", OF_A_READ),
+    of_late("unpack late claim", UNPACK, "^BEGIN$", ALL_LOSSES),
+    of_late("look for late claim", CLAIMED_ROWS, rf"^BEGIN; {UNPACK[1:]}", OF_A_READ),
     of_late("give back late claim", "finish_failed", LOOKED, ()),  # only if it came true
     of_late("commit late claim", "^COMMIT", LOOKED, ALL_LOSSES),
     of_keeper("route", "route_unmatched", "registering"),

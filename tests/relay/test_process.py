@@ -51,7 +51,7 @@ def test_lc_22_em_50_several_processes_share_the_work_under_their_pods_names(
     outbox.register()
     outbox.sql(
         "INSERT INTO outbox.event (event_type, payload) SELECT 'a.b', 'x'"
-        " FROM generate_series(1, 10000)"
+        " FROM generate_series(1, 60000)"
     )
     pods = [start_relay(outbox.dsn, f"pod-{n}", kafka={"topic": topic}) for n in range(4)]
     seen: set[str] = set()
@@ -59,13 +59,13 @@ def test_lc_22_em_50_several_processes_share_the_work_under_their_pods_names(
     def done() -> bool:
         rows = outbox.sql("SELECT DISTINCT claimed_by FROM outbox.deliveries WHERE state = 'CLAIMED'")
         seen.update(name for (name,) in rows)
-        return outbox.states() == {"PUBLISHED": 10000}
+        return outbox.states() == {"PUBLISHED": 60000}
 
     wait_until(done, 60, "all published")
     assert seen
     assert seen <= {pod.pod for pod in pods}
-    messages = consume(topic, 10000)
-    assert len(messages) == 10000
+    messages = consume(topic, 60000)
+    assert len(messages) == 60000
 
 
 STORE_CALLS = 'outbox_stage_seconds_count{stage="store"}'
