@@ -91,8 +91,7 @@ class Reporter:
             self._conn = context.open_connection("status")
         found = counting.backlog(self._conn, context.relay, context.floor)
         if now - self._published_at >= COUNT_PUBLISHED_EVERY_SECONDS:
-            unpublished = found.pending + found.claimed + found.dead
-            self._published, _ = counting.published(self._conn, context.relay, unpublished)
+            self._published, _ = counting.published(self._conn, context.relay)
             self._published_at = now
         return Figures(
             Backlog(

@@ -22,10 +22,13 @@ EVENT = """
 
 DELIVERIES = """
     SELECT r.name AS relay, r.ordering, r.active, d.state, d.hold, d.attempts,
-           d.attempts - d.attempts_base AS attempts_in_budget, d.crashes, d.available_at,
+           d.attempts - d.attempts_base AS attempts_in_budget, d.crashes,
+           coalesce(d.available_at, e.available_at, e.created_at) AS available_at,
            d.claimed_at, d.claimed_by, d.lease_until, d.published_at, d.previous_published_at,
            d.result, d.last_error, d.replay_id
-      FROM outbox.relay r JOIN outbox.delivery d ON d.relay_id = r.id AND d.seq = %(seq)s
+      FROM outbox.event e CROSS JOIN outbox.relay r
+     CROSS JOIN LATERAL outbox.delivery_of(r.id, e.seq) d
+     WHERE e.seq = %(seq)s
      ORDER BY r.name
 """
 
@@ -61,7 +64,7 @@ def audit(
 CHAIN = """
     SELECT c.*, e.causation_id, (
                SELECT jsonb_object_agg(r.name, d.state)
-                 FROM outbox.relay r JOIN outbox.delivery d ON d.relay_id = r.id AND d.seq = c.seq
+                 FROM outbox.relay r CROSS JOIN LATERAL outbox.delivery_of(r.id, c.seq) d
            ) AS states
       FROM {} c JOIN outbox.event e ON e.seq = c.seq
      ORDER BY c.depth, c.seq LIMIT %(limit)s

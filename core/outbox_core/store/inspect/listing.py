@@ -6,7 +6,6 @@ an event that no relay subscribes to has a row without a relay. Pages go by seq,
 next one costs as much as the first, and events that arrive meanwhile do not shift it.
 """
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import NamedTuple
@@ -15,6 +14,7 @@ from psycopg import sql
 
 from outbox_core.model.lifecycle import State
 from outbox_core.store.connection import Connection
+from outbox_core.store.inspect.by_state import MEANWHILE, branches_of
 from outbox_core.store.reading import THE_RELAYS, Row, fetch, the_relays
 
 
@@ -61,9 +61,11 @@ FILTERS_ON_EVENT = {
     "created_after": "e.created_at >= %(created_after)s",
     "created_before": "e.created_at < %(created_before)s",
 }
-FILTERS_ON_DELIVERY = {
+FILTERS_ON_TIME = {
     "published_after": "d.published_at >= %(published_after)s",
     "published_before": "d.published_at < %(published_before)s",
+}
+FILTERS_ON_DELIVERY = {
     "attempts_min": "d.attempts >= %(attempts_min)s",
     "attempts_max": "d.attempts <= %(attempts_max)s",
     "error": "strpos(lower(concat_ws(' ', d.last_error->>'class', d.last_error->>'code',"
@@ -80,45 +82,29 @@ COLUMNS = sql.SQL("""
     e.seq, e.event_id, e.event_type, e.created_at, e.tenant_id, e.ordering_key, e.aggregate_type,
     e.aggregate_id, e.correlation_id, e.causation_id, r.name AS relay,
     {state} AS state, d.hold, coalesce(d.attempts, 0) AS attempts,
-    coalesce(d.attempts - d.attempts_base, 0) AS attempts_in_budget, d.available_at,
+    coalesce(d.attempts - d.attempts_base, 0) AS attempts_in_budget,
+    CASE WHEN d.state IS NOT NULL THEN coalesce(d.available_at, e.available_at, e.created_at) END
+        AS available_at,
     d.claimed_by, d.claimed_at, d.lease_until, d.published_at, d.result, d.last_error, d.replay_id
 """).format(state=STATE)
 
-# Deliveries are found by (relay, seq): so those of an event are looked up relay by relay.
+# An event's deliveries are looked up relay by relay, wherever they are.
 FROM_EVENTS = sql.SQL("""
     SELECT {columns}
       FROM outbox.event e
-      LEFT JOIN ({relays} JOIN outbox.delivery d ON d.relay_id = r.id) ON d.seq = e.seq
+      LEFT JOIN ({relays} CROSS JOIN LATERAL outbox.delivery_of(r.id, e.seq) d) ON true
      WHERE {where}
      ORDER BY e.seq {direction} LIMIT %(rows)s
 """)
-
-# By state: each relay's rows of a state come from that state's own small index.
 FROM_STATES = sql.SQL("""
     SELECT {columns}
       FROM (SELECT r.id, r.name, line.seq
               FROM {relays} CROSS JOIN LATERAL ({branches}) line
              ORDER BY line.seq {direction} LIMIT %(rows)s) r
-      JOIN outbox.delivery d ON d.relay_id = r.id AND d.seq = r.seq
+     CROSS JOIN LATERAL outbox.delivery_of(r.id, r.seq) d
       JOIN outbox.event e ON e.seq = r.seq
      {unmatched}
      ORDER BY seq {direction} LIMIT %(rows)s
-""")
-STATE_BRANCH = sql.SQL("""(
-    SELECT d.seq FROM outbox.delivery d {event}
-     WHERE d.relay_id = r.id AND {state} AND {where}
-     ORDER BY d.seq {direction} LIMIT %(rows)s)
-""")
-IN_LINE_BRANCH = sql.SQL("""(
-    SELECT d.seq
-      FROM generate_series(CASE r.ordering WHEN 'Key' THEN 0 ELSE -1 END,
-                           CASE r.ordering WHEN 'Key' THEN outbox.lanes() - 1 ELSE -1 END)
-               AS own (lane),
-           LATERAL (SELECT d.seq FROM outbox.delivery d {event}
-                     WHERE d.relay_id = r.id AND d.lane = own.lane
-                       AND d.state = 'PENDING' AND d.hold = 'NONE' AND {where}
-                     ORDER BY d.seq {direction} LIMIT %(rows)s) d
-     ORDER BY d.seq {direction} LIMIT %(rows)s)
 """)
 UNMATCHED_ROWS = sql.SQL("""
     UNION ALL (
@@ -128,12 +114,6 @@ UNMATCHED_ROWS = sql.SQL("""
      WHERE {where}
      ORDER BY u.seq {direction} LIMIT %(rows)s)
 """)
-STATE_CONDITIONS = {
-    State.PENDING: ("d.state = 'PENDING' AND d.hold IN ('TIME', 'SUSPECT')", "d.hold = 'KEY'"),
-    State.CLAIMED: ("d.state = 'CLAIMED'",),
-    State.PUBLISHED: ("d.state = 'PUBLISHED'",),
-    State.DEAD: ("d.state = 'DEAD'",),
-}
 
 # created_at is set right after seq is drawn, so it grows with it: a time is found by binary search.
 # Ten seconds of margin, for a backend that was delayed between the two.
@@ -151,6 +131,13 @@ SEQ_AT = """
 """
 CLOCK_MARGIN = timedelta(seconds=10)
 
+# What was published together in a period. Seqs grow with the time of publication, if not strictly, so
+# little else is between the two.
+PUBLISHED_BETWEEN = sql.SQL("""
+    SELECT min(p.first_seq) AS low, max(p.last_seq) AS high FROM outbox.published p
+     WHERE p.relay_id = ANY (%(relay_ids)s) AND {meanwhile}
+""")
+
 
 def earlier(at: datetime) -> datetime:
     return at - CLOCK_MARGIN if at - datetime.min.replace(tzinfo=UTC) > CLOCK_MARGIN else at
@@ -161,9 +148,9 @@ def later(at: datetime) -> datetime:
 
 
 def select(conn: Connection, wanted: Filter, page: Page) -> Listing:
-    query, values = compose(conn, wanted, page)
-    if wanted.published_after or wanted.published_before:
+    if is_timed(wanted):
         conn.execute("SET LOCAL enable_bitmapscan = on")  # published_at has a BRIN index only
+    query, values = compose(conn, wanted, page)
     rows = fetch(conn, query, values)
     if len(rows) <= page.limit:
         return Listing(rows, None)
@@ -175,85 +162,103 @@ def select(conn: Connection, wanted: Filter, page: Page) -> Listing:
 
 def compose(conn: Connection, wanted: Filter, page: Page) -> tuple[sql.Composed, dict[str, object]]:
     """The statement and its values; its form depends on the filter."""
-    bounds = bounds_of(conn, wanted, page)
+    low, high = bounds_of(conn, wanted, page)
     relays = the_relays(conn, wanted.relay)
-    values = vars(wanted) | bounds | relays
     # Enough rows to see past the last event of the page, whichever of its rows is the last.
     beyond = max(1, len(relays["relay_ids"]))
-    values |= {"rows": page.limit + beyond, "event_type": as_like(wanted.event_type)}
+    values = vars(wanted) | relays | {"low": low, "high": high, "rows": page.limit + beyond}
+    values["event_type"] = as_like(wanted.event_type)
     if wanted.aggregate is not None:
         values["aggregate_type"], values["aggregate_id"] = wanted.aggregate
-    on_event = [sql.SQL(c) for f, c in FILTERS_ON_EVENT.items() if getattr(wanted, f) is not None]
-    on_delivery: list[sql.Composable]
-    on_delivery = [
-        sql.SQL(c) for f, c in FILTERS_ON_DELIVERY.items() if getattr(wanted, f) is not None
-    ]
-    states = wanted.states
-    if not states and (wanted.published_after or wanted.published_before):
-        states = (State.PUBLISHED,)  # nothing else has a published_at
-    how: dict[str, sql.Composable] = {
+    how = {
         "columns": COLUMNS,
         "relays": sql.SQL(THE_RELAYS),
         "direction": sql.SQL("ASC" if page.oldest_first else "DESC"),
     }
-    looked_up = (wanted.key, wanted.correlation, wanted.aggregate)
-    if states and all(value is None for value in looked_up):
-        join = "JOIN outbox.event e ON e.seq = d.seq" if on_event else ""
-        inner = {
-            "direction": how["direction"],
-            "where": all_of([*on_event, *on_delivery, *within(bounds, "d")]),
-            "event": sql.SQL(join),
-        }
-        how["branches"] = sql.SQL(" UNION ALL ").join(branches_of(states, inner))
-        how["unmatched"] = sql.SQL("")
-        if State.PENDING in states and wanted.relay is None and not on_delivery:
-            where = all_of([*on_event, *within(bounds, "u")])
-            how["unmatched"] = UNMATCHED_ROWS.format(
-                columns=COLUMNS, where=where, direction=how["direction"]
-            )
-        return FROM_STATES.format(**how), values
-    if states:
-        on_delivery.append(sql.SQL("{} = ANY (%(states)s::outbox.state[])").format(STATE))
-        values["states"] = [state.value for state in states]
-    if wanted.relay is not None:
-        on_delivery.append(sql.SQL("d.relay_id IS NOT NULL"))
-    where = all_of([*on_event, *on_delivery, *within(bounds, "e")])
-    return FROM_EVENTS.format(**how, where=where), values
+    on_event = filters(FILTERS_ON_EVENT, wanted)
+    on_time = filters(FILTERS_ON_TIME, wanted)
+    on_delivery = filters(FILTERS_ON_DELIVERY, wanted)
+    states = states_to_read(wanted)
+    if not states:
+        if wanted.states:
+            on_delivery.append(sql.SQL("{} = ANY (%(states)s::outbox.state[])").format(STATE))
+            values["states"] = [state.value for state in wanted.states]
+        if wanted.relay is not None:
+            on_delivery.append(sql.SQL("d.relay_id IS NOT NULL"))
+        where = all_of([*on_event, *on_delivery, *on_time, *within(low, high, "e")])
+        return FROM_EVENTS.format(**how, where=where), values
+
+    together = [*on_event, *on_time, *within(low, high, "d")]
+    inner = {
+        "direction": how["direction"],
+        "neighbour": sql.SQL("lag" if page.oldest_first else "lead"),
+        "event": sql.SQL("JOIN outbox.event e ON e.seq = d.seq" if on_event else ""),
+        "where": all_of([*together, *on_delivery]),
+        "where_together": all_of(together),
+        "meanwhile": all_of(filters(MEANWHILE, wanted)),
+    }
+    values["published_low"], values["published_high"] = low, high
+    if on_time:
+        (found,) = fetch(conn, PUBLISHED_BETWEEN.format(**inner), values)
+        values["published_low"] = max(low, LAST_SEQ if found["low"] is None else found["low"])
+        values["published_high"] = min(high, found["high"] or 0)
+    read = branches_of(states, inner, attempted_once(wanted), bool(on_time))
+    unmatched: sql.Composable = sql.SQL("")
+    if State.PENDING in states and wanted.relay is None and not on_time and not on_delivery:
+        where = all_of([*on_event, *within(low, high, "u")])
+        unmatched = UNMATCHED_ROWS.format(**how, where=where)
+    branches = sql.SQL(" UNION ALL ").join(read)
+    return FROM_STATES.format(**how, branches=branches, unmatched=unmatched), values
 
 
-SEQ_BOUNDS = {
-    "after_seq": "{}.seq > %(after_seq)s",
-    "before_seq": "{}.seq < %(before_seq)s",
-    "first_seq": "{}.seq >= %(first_seq)s",
-    "beyond_seq": "{}.seq < %(beyond_seq)s",
-}
+def states_to_read(wanted: Filter) -> tuple[State, ...]:
+    """None of them if it is quicker to find the events first, and then what became of each."""
+    if any(value is not None for value in (wanted.key, wanted.correlation, wanted.aggregate)):
+        return ()
+    if is_timed(wanted):
+        return wanted.states or (State.PUBLISHED,)  # nothing else has a published_at
+    if not attempted_once(wanted):
+        return wanted.states or tuple(State)
+    if wanted.tenant is not None and State.PUBLISHED in (wanted.states or State):
+        return ()
+    return wanted.states or (() if wanted.relay is None else tuple(State))
 
 
-def bounds_of(conn: Connection, wanted: Filter, page: Page) -> dict[str, object]:
-    bounds: dict[str, object] = {}
+def is_timed(wanted: Filter) -> bool:
+    return wanted.published_after is not None or wanted.published_before is not None
+
+
+def attempted_once(wanted: Filter) -> bool:
+    """May deliveries that needed one attempt only be among them?"""
+    least, most = wanted.attempts_min, wanted.attempts_max
+    return not wanted.error and (least is None or least <= 1) and (most is None or most >= 1)
+
+
+LAST_SEQ = 2**63 - 1
+
+
+def bounds_of(conn: Connection, wanted: Filter, page: Page) -> tuple[int, int]:
+    """The first and the last seq that may be on the page."""
+    low, high = [1], [LAST_SEQ]
     if page.after_seq is not None:
-        bounds["after_seq"] = page.after_seq
+        low.append(page.after_seq + 1)
     if page.before_seq is not None:
-        bounds["before_seq"] = page.before_seq
+        high.append(page.before_seq - 1)
     if wanted.created_after is not None:
-        bounds["first_seq"] = seq_at(conn, earlier(wanted.created_after))
+        low.append(seq_at(conn, earlier(wanted.created_after)))
     if wanted.created_before is not None:
-        bounds["beyond_seq"] = seq_at(conn, later(wanted.created_before))
-    return bounds
+        high.append(seq_at(conn, later(wanted.created_before)) - 1)
+    return min(max(low), LAST_SEQ), max(min(high), 0)
 
 
-def within(bounds: dict[str, object], table: str) -> list[sql.Composable]:
-    return [sql.SQL(SEQ_BOUNDS[name]).format(sql.SQL(table)) for name in bounds]
+def within(low: int, high: int, table: str) -> list[sql.Composable]:
+    """Only what is a bound: the planner takes `seq >= 1` for one if the statistics are old."""
+    bounds = [("{}.seq >= %(low)s", low > 1), ("{}.seq <= %(high)s", high < LAST_SEQ)]
+    return [sql.SQL(text).format(sql.SQL(table)) for text, bounding in bounds if bounding]
 
 
-def branches_of(
-    states: tuple[State, ...], how: dict[str, sql.Composable]
-) -> Iterator[sql.Composable]:
-    if State.PENDING in states:
-        yield IN_LINE_BRANCH.format(**how)
-    for state in dict.fromkeys(states):
-        for condition in STATE_CONDITIONS[state]:
-            yield STATE_BRANCH.format(**how, state=sql.SQL(condition))
+def filters(available: dict[str, str], wanted: Filter) -> list[sql.Composable]:
+    return [sql.SQL(text) for name, text in available.items() if getattr(wanted, name) is not None]
 
 
 def all_of(conditions: list[sql.Composable]) -> sql.Composed:

@@ -85,15 +85,22 @@ def dead_groups(
 
 EVENT_COLUMNS = "r.name AS relay, e.event_id, e.seq, e.event_type, e.tenant_id, e.ordering_key"
 
-# The lease has expired: its relay died or hangs, and nobody has reaped it yet.
+# The lease has expired: its relay died or hangs, and nobody has reaped it yet. What was claimed for
+# the first time is a member of a batch.
 EXPIRED_CLAIMS = f"""
     SELECT {EVENT_COLUMNS}, d.claimed_by, d.claimed_at, d.lease_until, d.attempts
       FROM {THE_RELAYS} CROSS JOIN LATERAL (
-               SELECT d.* FROM outbox.delivery d
+              (SELECT d.seq, d.claimed_by, d.claimed_at, d.lease_until, d.attempts
+                 FROM outbox.delivery d
                 WHERE d.relay_id = r.id AND d.state = 'CLAIMED' AND d.lease_until < now()
-                ORDER BY d.lease_until LIMIT %(limit)s) d
+                ORDER BY d.lease_until LIMIT %(limit)s)
+               UNION ALL
+              (SELECT m.seq, b.claimed_by, b.claimed_at, b.lease_until, 1
+                 FROM outbox.batch b CROSS JOIN LATERAL unnest(b.seqs) AS m (seq)
+                WHERE b.relay_id = r.id AND b.lease_until < now()
+                ORDER BY b.lease_until, m.seq LIMIT %(limit)s)) d
       JOIN outbox.event e ON e.seq = d.seq
-     ORDER BY d.lease_until LIMIT %(limit)s
+     ORDER BY d.lease_until, e.seq LIMIT %(limit)s
 """  # noqa: S608 - constants only
 
 FAILING = f"""
@@ -136,7 +143,8 @@ UNMATCHED_BY_TYPE = """
 LIVE_CLAIM = """
     SELECT EXISTS (SELECT 1 FROM outbox.delivery d
                     WHERE d.relay_id = %(relay)s AND d.state = 'CLAIMED' AND d.lease_until > now())
-        AS there
+        OR EXISTS (SELECT 1 FROM outbox.batch b
+                    WHERE b.relay_id = %(relay)s AND b.lease_until > now()) AS there
 """
 
 
