@@ -6,10 +6,12 @@ restored. Seqs and relays' ids that the process remembers are given out again, t
 import threading
 from collections import defaultdict
 from collections.abc import Mapping
+from contextlib import suppress
 from typing import Any
 
 import psycopg
 import pytest
+from psycopg.errors import ObjectInUse
 
 from dev.services import PgBouncer, Postgres, wait_until
 from fixtures.outbox import Outbox
@@ -42,11 +44,19 @@ class Restore:
         self._outbox.close()
         old, copy = self._name, f"{self._name}_copy"
         self._admin.execute(f"ALTER DATABASE {old} ALLOW_CONNECTIONS false")
-        self._admin.execute(
-            "SELECT pg_terminate_backend(pid, 5000) FROM pg_stat_activity WHERE datname = %s",
-            (old,),
-        )
-        self._admin.execute(f"ALTER DATABASE {old} RENAME TO {old}_lost")
+
+        def renamed() -> bool:
+            """A session that was just being opened is only there after the others were ended."""
+            self._admin.execute(
+                "SELECT pg_terminate_backend(pid, 5000) FROM pg_stat_activity WHERE datname = %s",
+                (old,),
+            )
+            with suppress(ObjectInUse):
+                self._admin.execute(f"ALTER DATABASE {old} RENAME TO {old}_lost")
+                return True
+            return False
+
+        wait_until(renamed, 30, "nobody is connected")
         self._admin.execute(f"ALTER DATABASE {copy} RENAME TO {old}")
         self._admin.execute(f"DROP DATABASE {old}_lost")
         self._admin.close()

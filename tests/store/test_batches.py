@@ -239,6 +239,40 @@ def test_lanes_of_a_batch_are_those_of_its_members(outbox: Outbox) -> None:
     assert not set(other.lanes) & set(lanes)  # not before these have ended
 
 
+def test_within_a_trigger_of_somebody_elses_the_same_rules_hold(outbox: Outbox, relay: int) -> None:
+    """Where an application's trigger sends the statement, and not one of ours."""
+    outbox.publish(relay, outbox.claim(relay, 3))
+    outbox.claim(relay, 3)
+    before = outbox.sql(SEEN)
+    outbox.sql("CREATE TABLE theirs (statement text)")
+    outbox.sql(
+        "CREATE FUNCTION theirs() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN"
+        " EXECUTE NEW.statement; RETURN NEW; END $$"
+    )
+    outbox.sql(
+        "CREATE TRIGGER theirs BEFORE INSERT ON theirs FOR EACH ROW EXECUTE FUNCTION theirs()"
+    )
+    outbox.sql("ALTER TABLE theirs ENABLE ALWAYS TRIGGER theirs")
+    for statement in (
+        "DELETE FROM outbox.batch",
+        "DELETE FROM outbox.published",
+        "UPDATE outbox.published SET seqs = '{1}'",
+    ):
+        outbox.sql("INSERT INTO theirs VALUES (%s)", statement)
+        assert outbox.sql(SEEN) == before
+    for statement in (
+        "DELETE FROM outbox.delivery",
+        "INSERT INTO outbox.published (token, relay_id, results) VALUES (1, 1, '{x}')",
+        "INSERT INTO outbox.delivery (relay_id, seq, available_at, attempts) VALUES (1, 1, now(), 1)",
+    ):
+        with pytest.raises(pg.RestrictViolation):
+            outbox.sql("INSERT INTO theirs VALUES (%s)", statement)
+        assert outbox.sql(SEEN) == before
+    outbox.sql("SET outbox.moving = 'on'")  # which says nothing outside of our triggers
+    with pytest.raises(pg.RestrictViolation):
+        outbox.sql("DELETE FROM outbox.delivery")
+
+
 # Merging ------------------------------------------------------------------------------------------
 
 

@@ -230,7 +230,7 @@ def test_suspects_behind_a_blocked_key_leave_room_for_those_of_other_keys(outbox
     # When the key is free, they are suspects again: one of them may have killed its relay.
     outbox.sql("UPDATE outbox.delivery SET available_at = now() WHERE hold = 'TIME'")
     outbox.publish(relay, holder.claim())
-    assert outbox.sql("SELECT hold::text, count(*) FROM outbox.deliveries"
+    assert outbox.sql("SELECT hold::text, count(*) FROM outbox.delivery"
                       " WHERE state = 'PENDING' AND key_hash = outbox.key_hash('k0')"
                       " GROUP BY 1")[0] == ("SUSPECT", 119)  # fmt: skip
 

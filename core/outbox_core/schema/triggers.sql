@@ -26,7 +26,8 @@ CREATE OR REPLACE TRIGGER slot_is_kept BEFORE UPDATE OR DELETE OR TRUNCATE ON ou
 
 CREATE OR REPLACE TRIGGER delivery_starts_pending BEFORE INSERT ON outbox.delivery
     FOR EACH ROW WHEN ((NEW.state <> 'PENDING' OR NEW.attempts <> 0 OR NEW.hold = 'DEAD')
-                       AND pg_trigger_depth() = 0)  -- other than those of a batch
+                       -- other than what a batch gives up, see functions/batch.sql
+                       AND (pg_trigger_depth() = 0 OR current_setting('outbox.moving', true) IS DISTINCT FROM 'on'))
     EXECUTE FUNCTION outbox.delivery_starts_pending();
 -- A condition, which is compiled and costs next to nothing per row, lets the two usual moves pass; the
 -- function checks all others. The condition is short, and columns that are rarely written have a trigger
@@ -50,7 +51,8 @@ CREATE OR REPLACE TRIGGER delivery_keeps_its_lane BEFORE UPDATE OF lane, key_has
           AND NOT (NEW.lane = -1 AND NEW.key_hash IS NULL AND NEW.hold <> 'KEY'))
     EXECUTE FUNCTION outbox.delivery_keeps_its_lane();
 CREATE OR REPLACE TRIGGER delivery_is_kept BEFORE DELETE ON outbox.delivery
-    FOR EACH ROW WHEN (pg_trigger_depth() = 0)  -- other than by a batch
+    FOR EACH ROW  -- other than what a batch takes, see functions/batch.sql
+    WHEN (pg_trigger_depth() = 0 OR current_setting('outbox.moving', true) IS DISTINCT FROM 'on')
     EXECUTE FUNCTION outbox.delivery_is_kept();
 CREATE OR REPLACE TRIGGER delivery_is_not_truncated BEFORE TRUNCATE ON outbox.delivery
     FOR EACH STATEMENT EXECUTE FUNCTION outbox.delivery_is_kept();
@@ -61,16 +63,22 @@ CREATE OR REPLACE TRIGGER batch_takes_deliveries BEFORE INSERT ON outbox.batch
     FOR EACH ROW EXECUTE FUNCTION outbox.batch_takes_deliveries();
 CREATE OR REPLACE TRIGGER batch_gives_deliveries
     BEFORE UPDATE OF token, first_seq, claimed_at, relay_id, claimed_by, lanes, seqs OR DELETE
-    ON outbox.batch FOR EACH ROW WHEN (pg_trigger_depth() = 0)
+    ON outbox.batch FOR EACH ROW
+    WHEN (pg_trigger_depth() = 0 OR current_setting('outbox.moving', true) IS DISTINCT FROM 'on')
     EXECUTE FUNCTION outbox.batch_gives_deliveries();
 CREATE OR REPLACE TRIGGER batch_is_not_truncated BEFORE TRUNCATE ON outbox.batch
     FOR EACH STATEMENT EXECUTE FUNCTION outbox.batch_is_kept();
 CREATE OR REPLACE TRIGGER published_takes_batch BEFORE INSERT ON outbox.published
-    FOR EACH ROW WHEN (pg_trigger_depth() = 0) EXECUTE FUNCTION outbox.published_takes_batch();
+    FOR EACH ROW EXECUTE FUNCTION outbox.published_takes_batch();
 CREATE OR REPLACE TRIGGER published_gives_deliveries BEFORE UPDATE OR DELETE ON outbox.published
-    FOR EACH ROW WHEN (pg_trigger_depth() = 0) EXECUTE FUNCTION outbox.published_gives_deliveries();
+    FOR EACH ROW
+    WHEN (pg_trigger_depth() = 0 OR current_setting('outbox.moving', true) IS DISTINCT FROM 'on')
+    EXECUTE FUNCTION outbox.published_gives_deliveries();
 CREATE OR REPLACE TRIGGER published_is_not_truncated BEFORE TRUNCATE ON outbox.published
     FOR EACH STATEMENT EXECUTE FUNCTION outbox.batch_is_kept();
+-- A view's trigger cannot be ENABLE ALWAYS: where it does not fire, nothing can be inserted into the view.
+CREATE OR REPLACE TRIGGER published_comes_back INSTEAD OF INSERT ON outbox.requeued
+    FOR EACH ROW EXECUTE FUNCTION outbox.published_comes_back();
 
 -- unmatched: kept until a relay has the event ---------------------------------------------------
 
@@ -133,7 +141,8 @@ DECLARE
 BEGIN
     FOR ours IN SELECT t.tgrelid::regclass AS on_table, t.tgname AS name
                   FROM pg_trigger t JOIN pg_proc p ON p.oid = t.tgfoid
-                 WHERE p.pronamespace = 'outbox'::regnamespace LOOP
+                 WHERE p.pronamespace = 'outbox'::regnamespace
+                   AND t.tgrelid <> 'outbox.requeued'::regclass LOOP
         EXECUTE format('ALTER TABLE %s ENABLE ALWAYS TRIGGER %I', ours.on_table, ours.name);
     END LOOP;
 END $$;

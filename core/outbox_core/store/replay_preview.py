@@ -47,8 +47,8 @@ KEYS = sql.SQL("""
            (SELECT count(*) FROM checked k WHERE EXISTS (
                 SELECT 1 FROM (
                     SELECT l.state FROM outbox.event n, LATERAL (
-                               SELECT d.state FROM outbox.delivery d
-                                WHERE d.relay_id = %(relay_id)s AND d.seq = n.seq OFFSET 0) l
+                               SELECT d.state FROM outbox.delivery_of(%(relay_id)s, n.seq) d
+                                LIMIT 1) l  -- one place after the other, until it is found
                      WHERE n.ordering_key = k.ordering_key AND n.seq > k.seq
                      ORDER BY n.seq LIMIT 100) next
                  WHERE next.state = 'PUBLISHED')) AS overtaken

@@ -38,6 +38,16 @@ ON_DELIVERY = {
     " OR d.last_error->>'code' ~ %(error_matches)s OR d.last_error->>'text' ~ %(error_matches)s)",
 }
 BOUNDS = {"first_seq": "{}.seq >= %(first_seq)s", "beyond_seq": "{}.seq < %(beyond_seq)s"}
+
+# The same conditions on what was published together: they only leave out what has no such member.
+# By range, and not as two comparisons: there is an index on it.
+ON_PUBLISHED = {
+    "published_after": "p.last_at >= %(published_after)s",
+    "published_before": "p.first_at < %(published_before)s",
+}
+RANGE_OF_PUBLISHED = (
+    "int8range(p.first_seq, p.last_seq, '[]') && int8range(%(first_seq)s, %(beyond_seq)s)"
+)
 NARROW = ("event_ids", "correlation_ids", "aggregates", "ordering_keys")
 """Each finds its few events by an index of its own; the first one that is set drives the query."""
 
@@ -51,10 +61,25 @@ STATES = {
 OF_DELIVERIES = sql.SQL("""
     FROM outbox.delivery d {event} WHERE d.relay_id = %(relay_id)s AND {where}
 """)
+# Those that were published at their first attempt, together with others, have no row of their own.
+OF_PUBLISHED_TOO = sql.SQL("""
+    FROM (SELECT d.seq, d.state, d.lane, d.published_at, d.previous_published_at, d.last_error
+            FROM outbox.delivery d WHERE d.relay_id = %(relay_id)s AND {state}
+           UNION ALL
+          SELECT m.seq, 'PUBLISHED', NULL, coalesce(m.at, p.first_at), NULL, NULL
+            FROM outbox.published p, unnest(p.seqs, p.times) AS m (seq, at)
+           WHERE p.relay_id = %(relay_id)s AND {packed}) d {event}
+   WHERE {where}
+""")
 # OFFSET 0 keeps the planner from another join order, which old statistics may make look cheap.
 OF_FEW_DELIVERIES = sql.SQL("""
     FROM {events} e, LATERAL (SELECT d.* FROM outbox.delivery d
                                WHERE d.relay_id = %(relay_id)s AND d.seq = e.seq OFFSET 0) d
+   WHERE {where}
+""")
+OF_FEW_PUBLISHED_TOO = sql.SQL("""
+    FROM {events} e, LATERAL (SELECT d.* FROM outbox.delivery_of(%(relay_id)s, e.seq) d
+                              OFFSET 0) d
    WHERE {where}
 """)
 FEW_EVENTS = sql.SQL("(SELECT e.* FROM outbox.event e WHERE {lead} OFFSET 0)")
@@ -68,10 +93,11 @@ OF_AGGREGATES = sql.SQL("""
 OF_EVENTS = sql.SQL("""
     FROM {events} e JOIN outbox.relay r ON r.id = %(relay_id)s
    WHERE e.event_type <> 'outbox.sentinel' AND outbox.wants(r, e.event_type, e.tenant_id)
-     AND NOT EXISTS (SELECT 1 FROM outbox.delivery d
-                      WHERE d.relay_id = %(relay_id)s AND d.seq = e.seq)
+     AND NOT EXISTS ({had})
      AND {where}
 """)
+HAD = sql.SQL("SELECT 1 FROM outbox.deliveries d WHERE d.relay_id = %(relay_id)s AND d.seq = e.seq")
+HAD_ONE = sql.SQL("SELECT 1 FROM outbox.delivery_of(%(relay_id)s, e.seq)")
 WITH_EVENT = sql.SQL("JOIN outbox.event e ON e.seq = d.seq")
 
 
@@ -172,13 +198,26 @@ def matching(
     events = events_by(lead)
     if request.action == "Backfill":
         where = all_of([*on_event, *(c.format("e") for c in bounds), "true"])
-        return Matching(OF_EVENTS.format(events=events, where=where), values)
+        had = HAD_ONE if lead else HAD
+        return Matching(OF_EVENTS.format(events=events, had=had, where=where), values)
     state = STATES[tuple(sorted(set(request.states)))]
     where = all_of([state, *on_event, *on_delivery, *(c.format("d") for c in bounds)])
+    # What was published at its first attempt has no error.
+    packed = "PUBLISHED" in request.states and values["error_matches"] is None
     if lead:
-        return Matching(OF_FEW_DELIVERIES.format(events=events, where=where), values)
+        few = OF_FEW_PUBLISHED_TOO if packed else OF_FEW_DELIVERIES
+        return Matching(few.format(events=events, where=where), values)
     join = WITH_EVENT if with_event or on_event else sql.SQL("")
-    return Matching(OF_DELIVERIES.format(event=join, where=where), values)
+    if not packed:
+        return Matching(OF_DELIVERIES.format(event=join, where=where), values)
+    ranges = [c for name, c in ON_PUBLISHED.items() if values[name] is not None]
+    if bounds:
+        ranges.append(RANGE_OF_PUBLISHED)
+        values = dict.fromkeys(BOUNDS) | values  # None: without a limit
+    source = OF_PUBLISHED_TOO.format(
+        state=sql.SQL(state), packed=all_of([*ranges, "true"]), event=join, where=where
+    )
+    return Matching(source, values)
 
 
 def events_by(lead: str | None) -> sql.Composable:

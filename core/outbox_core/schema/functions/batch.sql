@@ -8,12 +8,16 @@
 --   INSERT INTO published    they are published: the batch of that token is deleted
 --   UPDATE of seqs, DELETE   members that are no longer listed become deliveries of their own, CLAIMED or
 --                            PUBLISHED as before; of published, other rows may be merged into one
--- What one trigger does to another of these tables is not checked again: the triggers that refuse or move
--- are for statements that no trigger sends (pg_trigger_depth() = 0; see ../triggers.sql).
+-- What one of these triggers does to another of the tables must not be refused or moved once more: while it
+-- moves, outbox.moving is 'on', and the triggers' conditions look at it (../triggers.sql). Only within a
+-- trigger, so that no setting alone opens the tables.
 
 CREATE OR REPLACE FUNCTION outbox.without(these bigint[], those bigint[]) RETURNS bigint[]
     LANGUAGE sql IMMUTABLE PARALLEL SAFE AS $$
     SELECT array_agg(s ORDER BY s) FROM unnest(these) s WHERE s NOT IN (SELECT unnest(those)) $$;
+
+CREATE OR REPLACE FUNCTION outbox.move(is_moving boolean) RETURNS text
+    LANGUAGE sql AS $$ SELECT set_config('outbox.moving', CASE WHEN is_moving THEN 'on' ELSE 'off' END, true) $$;
 
 CREATE OR REPLACE FUNCTION outbox.batch_is_refused(rule text) RETURNS void LANGUAGE plpgsql AS $$
 BEGIN
@@ -28,6 +32,7 @@ DECLARE
     taken integer;
     last bigint;
 BEGIN
+    PERFORM outbox.move(true);
     WITH gone AS (
         DELETE FROM outbox.delivery d USING outbox.rows_of(NEW.relay_id, NEW.seqs) v
          WHERE d.relay_id = v.relay_id AND d.seq = v.seq
@@ -36,6 +41,7 @@ BEGIN
         RETURNING d.seq, d.lane)
     SELECT count(*), min(g.seq), max(g.seq), array_agg(DISTINCT g.lane)
       INTO taken, NEW.first_seq, last, NEW.lanes FROM gone g;
+    PERFORM outbox.move(false);
     IF taken IS DISTINCT FROM cardinality(NEW.seqs) OR NEW.first_seq IS DISTINCT FROM NEW.seqs[1]
        OR last IS DISTINCT FROM NEW.seqs[taken] THEN
         RAISE EXCEPTION 'outbox: only % of the % deliveries are in line: none was claimed', taken,
@@ -61,7 +67,9 @@ CREATE OR REPLACE FUNCTION outbox.batch_gives_deliveries() RETURNS trigger
     LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
     IF TG_OP = 'DELETE' THEN
+        PERFORM outbox.move(true);
         PERFORM outbox.deliver_claimed(OLD, OLD.seqs);
+        PERFORM outbox.move(false);
         RETURN OLD;
     END IF;
     IF (NEW.token, NEW.relay_id, NEW.claimed_at, NEW.claimed_by, NEW.lanes) IS DISTINCT FROM
@@ -71,7 +79,9 @@ BEGIN
        OR NEW.seqs IS DISTINCT FROM outbox.without(OLD.seqs, outbox.without(OLD.seqs, NEW.seqs)) THEN
         PERFORM outbox.batch_is_refused('a batch only loses members, and is deleted with the last of them');
     END IF;
+    PERFORM outbox.move(true);
     PERFORM outbox.deliver_claimed(OLD, outbox.without(OLD.seqs, NEW.seqs));
+    PERFORM outbox.move(false);
     NEW.first_seq := NEW.seqs[1];
     RETURN NEW;
 END $$;
@@ -80,8 +90,10 @@ END $$;
 CREATE OR REPLACE FUNCTION outbox.published_takes_batch() RETURNS trigger
     LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
+    PERFORM outbox.move(true);
     DELETE FROM outbox.batch b WHERE b.token = NEW.token AND b.relay_id = NEW.relay_id
         RETURNING b.seqs INTO NEW.seqs;
+    PERFORM outbox.move(false);
     NEW.size := cardinality(NEW.seqs);
     IF NEW.size IS DISTINCT FROM cardinality(NEW.results) THEN
         PERFORM outbox.batch_is_refused(format(
@@ -119,7 +131,9 @@ DECLARE
     wanted integer := cardinality(NEW.seqs);
 BEGIN
     IF TG_OP = 'DELETE' THEN
+        PERFORM outbox.move(true);
         PERFORM outbox.deliver_published(OLD, OLD.seqs);
+        PERFORM outbox.move(false);
         RETURN OLD;
     END IF;
     given := outbox.without(OLD.seqs, NEW.seqs);
@@ -128,6 +142,7 @@ BEGIN
        (OLD.token, OLD.relay_id, OLD.first_at, OLD.last_at, OLD.results, OLD.times) THEN
         PERFORM outbox.batch_is_refused('what is published does not change; a replay takes members out');
     END IF;
+    PERFORM outbox.move(true);
     IF given IS NOT NULL THEN
         PERFORM outbox.deliver_published(OLD, given);
     END IF;
@@ -148,6 +163,7 @@ BEGIN
            array_agg(m.at ORDER BY m.seq), count(*), min(m.seq), max(m.seq), min(m.at), max(m.at)
       INTO NEW.seqs, NEW.results, NEW.times, NEW.size, NEW.first_seq, NEW.last_seq, NEW.first_at, NEW.last_at
       FROM member m;
+    PERFORM outbox.move(false);
     IF NEW.first_at = NEW.last_at THEN
         NEW.times := NULL;
     END IF;

@@ -62,9 +62,11 @@ BEGIN
         -- one that has reached a selected state only now was still claimed when we tried
         SELECT CASE WHEN d.state = ANY (job.states) THEN 'Claimed'
                     ELSE initcap(d.state::text) END AS instead, count(*) AS n
-          FROM unnest(seqs) AS v (seq)
-          CROSS JOIN LATERAL outbox.delivery_of(job.relay_id, v.seq) d
-         WHERE d.state <> 'PENDING' OR d.replay_id IS DISTINCT FROM job.id  -- not ours
+          FROM (SELECT d.state FROM outbox.rows_of(job.relay_id, seqs) v
+                  JOIN outbox.delivery d ON d.relay_id = v.relay_id AND d.seq = v.seq
+                 WHERE d.state <> 'PENDING' OR d.replay_id IS DISTINCT FROM job.id  -- not ours
+                 UNION ALL
+                SELECT p.state FROM outbox.packed_among(job.relay_id, seqs) p) d
          GROUP BY 1) s);
 END $$;
 

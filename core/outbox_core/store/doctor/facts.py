@@ -91,7 +91,9 @@ MISSING = """
     SELECT format('%%s on %%s', need.privilege, need.name)
       FROM (VALUES
             ('event', 'SELECT'), ('delivery', 'SELECT'), ('delivery', 'INSERT'),
-            ('delivery', 'UPDATE'), ('relay', 'SELECT'), ('relay', 'INSERT'), ('relay', 'UPDATE'),
+            ('delivery', 'UPDATE'), ('batch', 'SELECT'), ('batch', 'INSERT'), ('batch', 'UPDATE'),
+            ('batch', 'DELETE'), ('published', 'SELECT'), ('published', 'INSERT'),
+            ('published', 'UPDATE'), ('relay', 'SELECT'), ('relay', 'INSERT'), ('relay', 'UPDATE'),
             ('unmatched', 'SELECT'), ('unmatched', 'UPDATE'), ('unmatched', 'DELETE'),
             ('holder', 'SELECT'), ('holder', 'INSERT'), ('holder', 'UPDATE'), ('holder', 'DELETE'),
             ('lane', 'SELECT'), ('lane', 'INSERT'), ('lane', 'UPDATE'), ('lane', 'DELETE'),
@@ -138,6 +140,7 @@ OUR_TRIGGERS = {
     "event_is_not_truncated",
     "lane_is_kept",
     "lane_is_not_truncated",
+    "published_comes_back",
     "published_gives_deliveries",
     "published_is_not_truncated",
     "published_takes_batch",

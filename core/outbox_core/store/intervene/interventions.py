@@ -31,6 +31,12 @@ from outbox_core.store.reading import Row, fetch
 
 LOCK_TIMEOUT = "2s"
 """For a row that a relay is claiming at this moment: that takes milliseconds."""
+MOST_TRIES = 3
+"""If somebody else changes it while we judge it."""
+
+
+class Changed(Exception):
+    """It is not what was judged any more."""
 
 
 class Result(NamedTuple):
@@ -53,38 +59,59 @@ IN_SEQ_ORDER = "SELECT e.event_id FROM outbox.event e WHERE e.event_id = ANY (%s
 # to wait: a claim locks its holder row, and the lane cannot change hands.
 LANES = """
     SELECT l.token FROM outbox.event e CROSS JOIN outbox.relay r
-      JOIN outbox.delivery d ON d.relay_id = r.id AND d.seq = e.seq
-      JOIN outbox.lane l ON l.relay_id = r.id AND l.lane = d.lane
+      JOIN outbox.lane l ON l.relay_id = r.id
+       AND l.lane = outbox.delivery_lane(true, e.ordering_key, e.seq)
      WHERE e.event_id = %(event_id)s AND r.name = coalesce(%(relay)s, r.name)
-       AND r.ordering = 'Key'
+       AND r.ordering = 'Key' AND EXISTS (SELECT 1 FROM outbox.delivery_of(r.id, e.seq))
        FOR SHARE OF l
 """
 HOLDERS = "SELECT 1 FROM outbox.holder WHERE token = ANY (%s) ORDER BY token FOR UPDATE"
 
 LOCK = """
+    SELECT r.id FROM outbox.event e CROSS JOIN outbox.relay r
+      JOIN outbox.delivery d ON d.relay_id = r.id AND d.seq = e.seq
+     WHERE e.event_id = %(event_id)s AND r.name = coalesce(%(relay)s, r.name)
+       FOR UPDATE OF d
+"""
+
+# After LOCK, in a snapshot of its own. An event that was claimed or published together with others
+# has no row in outbox.delivery (`own`), and no lane in delivery_of(): it is shown as the row that
+# it would have there. It is not locked, because only a replay changes it, which the database does
+# for one of two that try.
+READ = """
     SELECT r.id, e.seq, r.name, r.active, r.ordering = 'Key', e.ordering_key, d.state, d.hold,
-           d.available_at <= now(), coalesce(d.lease_until < now(), false), d.claimed_by,
-           d.attempts - d.attempts_base, e.max_attempts,
+           coalesce(d.available_at <= now(), true), coalesce(d.lease_until < now(), false),
+           d.claimed_by, d.attempts - d.attempts_base, e.max_attempts,
            to_char(coalesce(d.published_at, d.previous_published_at) AT TIME ZONE 'UTC',
                    'YYYY-MM-DD HH24:MI:SS') || ' UTC',
            (SELECT format('%%s (%%s%%s)', w.event_id, h.state,
                           CASE h.hold WHEN 'TIME' THEN ', due ' || h.available_at
                                       WHEN 'DEAD' THEN ', blocks its key' ELSE '' END)
               FROM outbox.delivery h JOIN outbox.event w ON w.seq = h.seq
-             WHERE d.hold = 'KEY' AND h.relay_id = r.id AND h.key_hash = d.key_hash
+             WHERE d.hold = 'KEY' AND h.relay_id = r.id AND h.key_hash = own.key_hash
                AND h.hold <> 'NONE' AND h.seq < d.seq
              ORDER BY h.seq LIMIT 1),
-           -- only the next ten thousand events of a key are read: the result is a warning
-           (SELECT count(*) FROM (
-                SELECT l.state FROM outbox.event later
-                  JOIN outbox.delivery l ON l.relay_id = r.id AND l.seq = later.seq
-                 WHERE later.ordering_key = e.ordering_key AND later.seq > e.seq
-                 LIMIT 10000) k WHERE k.state = 'PUBLISHED'),
-           to_jsonb(d)
+           -- Only of what may be replayed, and only the next ten thousand events of a key are read:
+           -- the result is a warning.
+           CASE WHEN d.state IN ('PUBLISHED', 'DEAD') THEN
+               (SELECT count(*) FROM (
+                    SELECT l.state FROM outbox.event later, LATERAL (
+                               SELECT o.state FROM outbox.delivery_of(r.id, later.seq) o LIMIT 1) l
+                     WHERE later.ordering_key = e.ordering_key AND later.seq > e.seq
+                     LIMIT 10000) k WHERE k.state = 'PUBLISHED')
+           ELSE 0 END,
+           coalesce(to_jsonb(own), to_jsonb(jsonb_populate_record(
+               NULL::outbox.delivery, to_jsonb(d) || jsonb_build_object(
+                   'available_at', least(coalesce(e.available_at, e.created_at),
+                                         d.claimed_at, d.published_at),
+                   'key_hash', outbox.delivery_key(r.ordering = 'Key', e.ordering_key),
+                   'lane', outbox.delivery_lane(r.ordering = 'Key', e.ordering_key, e.seq),
+                   'bytes', outbox.bytes_of(e.payload, e.headers))))),
+           own.relay_id
       FROM outbox.event e CROSS JOIN outbox.relay r
-      JOIN outbox.delivery d ON d.relay_id = r.id AND d.seq = e.seq
+      CROSS JOIN LATERAL outbox.delivery_of(r.id, e.seq) d
+      LEFT JOIN outbox.delivery own ON own.relay_id = d.relay_id AND own.seq = d.seq
      WHERE e.event_id = %(event_id)s AND r.name = coalesce(%(relay)s, r.name)
-       FOR UPDATE OF d
 """
 
 AUDIT = """
@@ -163,13 +190,17 @@ class Interventions:
 
         try:
             with translated():
-                try:
-                    with self._conn.transaction():
-                        return self._locked(action, event_id, relay, planner)
-                except pg.LockNotAvailable:
-                    return refused("it is being claimed or changed right now: try again")
+                for _ in range(MOST_TRIES):
+                    try:
+                        with self._conn.transaction():
+                            return self._locked(action, event_id, relay, planner)
+                    except pg.LockNotAvailable:
+                        return refused("it is being claimed or changed right now: try again")
+                    except Changed:  # and the transaction is undone: judged again, as it is now
+                        continue
         except RequestRefused as error:
             return refused(str(error))
+        return refused("it changed meanwhile: try again")
 
     def _locked(self, action: str, event_id: UUID, relay: str | None, planner: Planner) -> Result:
         self._conn.execute(f"SET LOCAL lock_timeout = '{LOCK_TIMEOUT}'")
@@ -186,11 +217,11 @@ class Interventions:
         asked = {"event_id": event_id, "relay": relay}
         if tokens := [row[0] for row in self._conn.execute(LANES, asked) if row[0] is not None]:
             self._conn.execute(HOLDERS, (tokens,))
-        rows = self._conn.execute(LOCK, asked)
-        return [
-            Target._make((*row[:6], State(row[6]), Hold(row[7]), *row[8:]))
-            for row in rows.fetchall()
-        ]
+        locked = {row[0] for row in self._conn.execute(LOCK, asked)}
+        rows = self._conn.execute(READ, asked).fetchall()
+        if not {row[-1] for row in rows} <= {None, *locked}:  # it got a row in between
+            raise Changed
+        return [Target._make((*row[:6], State(row[6]), Hold(row[7]), *row[8:-1])) for row in rows]
 
     def _carry_out(self, action: str, event_id: UUID, target: Target, plan: Move) -> Result:
         def result(status: str, detail: str, after: Row | None = None) -> Result:
@@ -210,9 +241,7 @@ class Interventions:
         }
         for statement in plan.statements:
             if self._conn.execute(statement, values).rowcount != 1:
-                raise RequestRefused(
-                    "it changed meanwhile: try again"
-                )  # and the transaction is undone
+                raise Changed
         about = {
             "action": action,
             "relay": target.relay,

@@ -40,6 +40,7 @@ DROP = "SELECT dropped, lane, seq FROM outbox.drop_waiting(%s, %s, %s::smallint,
 IN_FLIGHT = """
     SELECT EXISTS (SELECT 1 FROM outbox.delivery
                     WHERE relay_id = ANY (%(ids)s) AND state = 'CLAIMED')
+           OR EXISTS (SELECT 1 FROM outbox.batch WHERE relay_id = ANY (%(ids)s))
            OR EXISTS (SELECT 1 FROM outbox.delivery  -- about to be claimed
                        WHERE relay_id = ANY (%(ids)s) AND state = 'PENDING' AND hold = 'NONE')
            AS there
