@@ -179,6 +179,7 @@ def counting(who: str, application: str, scene: str) -> list[Statement]:
         ("read now", r"^SELECT now\(\)"),
         ("read heads", "^WITH top"),
         ("read numbers", r"^SELECT count\(\*\)"),
+        ("read batches", r"^SELECT coalesce\(sum\(cardinality"),
         ("read age", r"^SELECT coalesce\(extract"),
         ("read errors", r"^SELECT e\.last_error"),
         ("read commit", "^COMMIT$"),
@@ -268,6 +269,7 @@ STARTS = [
 REPORTS = [
     *connecting("status", " status$", "reporting", relays=(3,)),
     *counting("status", " status$", "reporting"),
+    *of("status", " status$", "reporting", ("read published", r"^SELECT coalesce\(sum\(p\.size")),
 ]
 LISTENERS = [
     *connecting("listener", " listener$", "listening", relays=(3,)),
@@ -309,7 +311,8 @@ PERSONS = [
         ("read begin", "^BEGIN$"),
         ("read patience", "^SET LOCAL lock_timeout"),
         ("read lanes", r"^SELECT l\.token"),
-        ("lock", r"^SELECT r\.id, e\.seq"),
+        ("lock", r"^SELECT r\.id FROM outbox\.event"),
+        ("read delivery", r"^SELECT r\.id, e\.seq"),
         ("retry", r"^UPDATE outbox\.delivery d SET available_at"),
         ("claim", r"^UPDATE outbox\.delivery d SET state = 'CLAIMED'"),
         ("declare dead", r"^UPDATE outbox\.delivery d SET state = 'DEAD'"),
