@@ -55,10 +55,10 @@ class Informer:
         self._found: dict[Owner, JsonObject] = {}
         self._of: dict[Owner, set[Owner]] = {}
         self._versions: dict[Owner, int] = {}
-        """By resource that has objects here: which change of all was the last of its own."""
+        """By resource that has objects here: the number of the last change of one of them."""
         self._changes = 0
         self._deleted: dict[Owner, tuple[float, JsonObject]] = {}
-        """With when that was, the earliest first."""
+        """With the time of their deletion, the earliest first."""
         self._watches = watches
         self.synced = asyncio.Event()
         self.served = False
@@ -71,8 +71,8 @@ class Informer:
         return [self._found[key] for key in sorted(self._of.get(owner, ()))]
 
     def version(self, owner: Owner) -> int:
-        """A number that changes with each object that belongs to a resource, and never comes back;
-        0: it has none."""
+        """A number that changes with each object that belongs to a resource, and is never used
+        again; 0: the resource has no objects."""
         return self._versions.get(owner, 0)
 
     def deleted(self, owner: Owner) -> list[JsonObject]:
