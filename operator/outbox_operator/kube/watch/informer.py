@@ -15,7 +15,7 @@ import time
 from collections.abc import Callable, Iterable
 
 from outbox_operator.kube.api import Api, ApiError, JsonObject, Unreachable
-from outbox_operator.kube.kinds import Kind
+from outbox_operator.kube.kinds import ObjectKind
 from outbox_operator.kube.watch.watches import Watches
 from outbox_operator.shared.names import MANAGED_BY, OWNER
 
@@ -42,7 +42,7 @@ class Informer:
     def __init__(
         self,
         api: Api,
-        kind: Kind,
+        kind: ObjectKind,
         namespace: str | None,
         changed: Callable[[Owner], None],
         watches: Watches,
@@ -221,7 +221,7 @@ class Informers:
     def __init__(
         self,
         api: Api,
-        kinds: Iterable[Kind],
+        kinds: Iterable[ObjectKind],
         namespaces: Iterable[str],
         changed: Callable[[Owner], None],
         watches: Watches,
