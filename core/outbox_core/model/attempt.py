@@ -13,6 +13,8 @@ from typing import NamedTuple
 from outbox_core.model.lifecycle import Hold, State
 
 MAX_ERROR_CHARS = 500
+READ_CHARS = 20_000
+"""Of a text from others, to make an error of its beginning: some servers send megabytes."""
 
 LONGEST_RETRY_AFTER_SECONDS = 3600.0
 """What asks us to wait longer is tried again after this time anyway: the answer may be a mistake
@@ -41,13 +43,18 @@ SECRET = re.compile(
     # From the start of a word only: from each of its letters, a long one takes minutes
     r"(?i)((?<![\w.-])[\w.-]*(?:password|passwd|pwd|secret|token|api[-_]?key|authorization|jaas\.config)"
     r"[\"']?\s*[=:]\s*(?:(?:bearer|basic)\s+)?)(\"[^\"]*\"|'[^']*'|[^\s,;}\"']+)"
-    r"|(://[^:/@\s]*:)[^@\s]+(?=@)"
+)
+LOGIN = re.compile(
+    # user and password in a URL. What has no "@" is taken as well, to be left as it is: searched
+    # again from each "://" within it, a long one takes minutes
+    r"(://[^:/@\s]*:)([^@\s]+)(@?)"
 )
 
 
 def without_secrets(text: str) -> str:
     """Errors end up in tables, logs and status: what looks like a credential does not."""
-    return SECRET.sub(lambda m: f"{m[1] or m[3]}***", text)
+    shown = LOGIN.sub(lambda m: f"{m[1]}***@" if m[3] else m[0], text)
+    return SECRET.sub(lambda m: f"{m[1]}***", shown)
 
 
 def storable(text: str) -> str:
@@ -66,7 +73,7 @@ class Error(NamedTuple):
     @classmethod
     def of(cls, kind: ErrorClass, code: str, text: str) -> "Error":
         """Bounded, storable, and without anything that looks like a credential."""
-        clean = storable(without_secrets(text))
+        clean = storable(without_secrets(text[:READ_CHARS]))
         if len(clean) > MAX_ERROR_CHARS:
             clean = clean[: MAX_ERROR_CHARS - 1] + "…"
         return cls(kind, storable(code)[:100], clean)
