@@ -91,7 +91,7 @@ class Template:
             given = {field: self._escape(value) for field, value in given.items()}
         name = self._template.format_map(given)
         if why := self._illegal(name):
-            return refused(f"INVALID_{self._code}", f"{name!r} is no {self._noun}: {why}")
+            return refused(f"INVALID_{self._code}", f"{name[:200]!r} is no {self._noun}: {why}")
         return name
 
     def names(self, samples: Iterable[Sample]) -> list[str]:
