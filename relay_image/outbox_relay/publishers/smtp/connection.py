@@ -14,6 +14,7 @@ import time
 from base64 import b64encode
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
+from io import BufferedReader
 from typing import Any, Final
 
 from outbox_core.contract.publishers.smtp import SmtpSettings
@@ -28,6 +29,7 @@ from outbox_relay.publishers.tls import tls_context
 PIPELINED: Final = 100
 """Commands in one write: their answers must fit into what the network holds."""
 LONGEST_RESULT: Final = 500
+LONGEST_REPLY_BYTES: Final = 64_000
 LEAST_SECONDS: Final = 0.01
 _CONTROL: Final = re.compile(r"[\x00-\x1f\x7f]+")
 _SIZE: Final = re.compile(r"[0-9]{1,20}")
@@ -61,6 +63,13 @@ class Client(smtplib.SMTP):
             return plain
         return self._implicit.wrap_socket(plain, server_hostname=host)
 
+    def getreply(self) -> tuple[int, bytes]:
+        if self.file is None and self.sock is not None:
+            self.file = _Replies(self.sock.makefile("rb"))
+        if self.file is not None:
+            self.file.left = LONGEST_REPLY_BYTES
+        return super().getreply()
+
     def cut(self) -> None:
         """From any thread: reads and writes fail at once."""
         self._is_cut = True
@@ -72,6 +81,25 @@ class Client(smtplib.SMTP):
         super().close()
         if self._cuttable is not None:
             self._cuttable.close()
+
+
+class _Replies:
+    """What smtplib reads from: it limits a line of a reply, and not how many of them there are."""
+
+    def __init__(self, source: BufferedReader) -> None:
+        self.left = 0
+        """Bytes that the reply may still have."""
+        self._source = source
+
+    def readline(self, limit: int) -> bytes:
+        line = self._source.readline(limit)
+        self.left -= len(line)
+        if self.left < 0:
+            raise OSError(f"a reply of more than {LONGEST_REPLY_BYTES} bytes")
+        return line
+
+    def close(self) -> None:
+        self._source.close()
 
 
 class Connection:
