@@ -277,6 +277,8 @@ def test_what_is_no_number_of_json_is_never_sent_as_one(
     call = b'{"url": "%b/", "body": {"total": %b}}' % (http_server.url.encode(), number)
     (outcome,) = publisher.publish([make_claim(call)])
     assert code_of(outcome) == "INVALID_PAYLOAD"
+    assert isinstance(outcome, Refused)
+    assert f"{number.decode()} is no number of JSON" in outcome.error.text
     assert http_server.got == []
     structured = make_publisher(format="CloudEvents", cloudEventsMode="Structured")
     structured.publish([make_claim(number, content_type=None)])
@@ -327,6 +329,7 @@ def test_a_payload_nested_too_deeply_fails_alone(
     assert isinstance(outcomes[0], Acked)
     assert outcomes[-len(refused) :] == refused
     assert {code_of(outcome) for outcome in refused} == {"INVALID_PAYLOAD"}
+    assert {outcome.error.text for outcome in refused} == {"the payload is nested too deeply"}
 
 
 def test_ce_24_what_may_have_arrived_is_asked_about_only_before_a_second_attempt(

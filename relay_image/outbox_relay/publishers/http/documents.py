@@ -43,8 +43,8 @@ def _number(text: str) -> float:
 def read(claim: Claim) -> Mapping[str, Any]:
     try:
         found = json.loads(claim.payload, parse_constant=no_number, parse_float=_number)
-    except (ValueError, RecursionError):
-        raise Unfit("INVALID_PAYLOAD", "the payload is no JSON") from None
+    except ValueError as error:
+        raise Unfit("INVALID_PAYLOAD", f"the payload is no JSON: {error}") from None
     if not isinstance(found, dict):
         raise Unfit("INVALID_PAYLOAD", "the payload is no JSON object")
     return found
