@@ -13,11 +13,20 @@ From an answer, or the lack of one, to an outcome. Pure.
 import email.utils
 import socket
 import ssl
+from collections.abc import Callable
 from datetime import UTC, datetime
 from http import HTTPStatus
 from typing import Final, NamedTuple
 
-from outbox_core.model.attempt import Acked, Error, ErrorClass, Outcome, Refused, without_secrets
+from outbox_core.model.attempt import (
+    READ_CHARS,
+    Acked,
+    Error,
+    ErrorClass,
+    Outcome,
+    Refused,
+    without_secrets,
+)
 
 NEVER: Final = frozenset((400, 404, 405, 410, 413, 415, 422))
 AWAY: Final = frozenset((502, 503, 504))
@@ -74,10 +83,14 @@ def is_answer(error: Error) -> bool:
     return error.kind is not ErrorClass.DESTINATION and error.code.startswith("HTTP_")
 
 
-def failure(error: Exception, where: str, kind: ErrorClass) -> Refused:
-    """No answer: it may have arrived or not."""
+def failure(
+    error: Exception, where: str, kind: ErrorClass, hide: Callable[[bytes], bytes] = bytes
+) -> Refused:
+    """No answer: it may have arrived or not. `hide` takes our secrets out of what the error
+    repeats, before that is cut: it would not find half of one."""
     code, text = _named(error)
-    return Refused(Error.of(kind, code, f"{where}: {text}"))
+    shown = hide(text[:READ_CHARS].encode(errors="replace")).decode(errors="replace")
+    return Refused(Error.of(kind, code, f"{where}: {shown}"))
 
 
 def after(answer: Answer, now: datetime) -> float:

@@ -199,9 +199,7 @@ class HttpPublisher:
             return PUBLISHER_CLOSED
         except Exception as error:
             line.close()
-            refusal = failure(error, endpoint.name, self._no_answer)
-            text = self._hide(refusal.error.text.encode(errors="replace")).decode(errors="replace")
-            return refusal._replace(error=refusal.error._replace(text=text))
+            return failure(error, endpoint.name, self._no_answer, self._hide)
         if reusable:
             self._lines.give_back(line)
         else:

@@ -17,7 +17,6 @@ from typing import Final, Generic, TypeVar
 from outbox_core.contract.publishers.common import Tls
 from outbox_core.contract.values import SecretRef
 from outbox_core.errors import SettingsError
-from outbox_relay.publishers.http.errors import KEPT_BODY_BYTES
 from outbox_relay.publishers.tls import tls_context
 
 SHORTEST_SECRET: Final = 4
@@ -88,17 +87,19 @@ class Hidden:
     def __call__(self, text: bytes) -> bytes:
         for form in self._forms:
             text = text.replace(form, STARS)
-        if len(text) >= KEPT_BODY_BYTES:
-            for form in self._forms:
-                text = _without_beginning(text, form)
+        for form in self._forms:
+            text = _without_beginning(text, form)
         return text
 
 
 def _without_beginning(text: bytes, secret: bytes) -> bytes:
-    """Only the beginning of an answer is read, which may end within a secret."""
-    for size in range(min(len(secret), len(text)) - 1, SHORTEST_SECRET - 1, -1):
-        if text.endswith(secret[:size]):
-            return text[:-size] + STARS
+    """Only the beginning of an answer is read, or the connection is lost: it may end within a
+    secret."""
+    at = max(0, len(text) - len(secret) + 1)
+    while (at := text.find(secret[:SHORTEST_SECRET], at)) >= 0:
+        if secret.startswith(text[at:]):
+            return text[:at] + STARS
+        at += 1
     return text
 
 
