@@ -30,8 +30,13 @@ OK = b"HTTP/1.1 200 OK\r\n"
         ([b"HTTP/1.1 100 Continue\r\n\r\n", OK + b"content-length: 2\r\n\r\nok"], "200 ok"),
         ([OK + b"content-length: 9\r\n\r\nok"], "200 ok"),
         ([OK + b"content-length: 5000\r\n\r\n" + b"x" * 5000], "200 " + "x" * 2000),
+        # As many as that would be read beyond the limit.
+        ([OK + b"transfer-encoding: chunked\r\n\r\n-7fffffff\r\n\r\n2\r\nno\r\n0\r\n\r\n"], "200"),
     ],
-    ids=["usual", "two", "pieces", "chunked", "close", "1.0", "204", "100", "cut", "long"],
+    ids=[
+        *("usual", "two", "pieces", "chunked", "close", "1.0", "204", "100", "cut", "long"),
+        "less than no bytes",
+    ],
 )
 def test_an_answer_is_read_however_it_is_framed(
     http_server: HttpServer, make_publisher: MakePublisher, pieces: list[bytes], result: str

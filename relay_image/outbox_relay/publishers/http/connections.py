@@ -283,6 +283,8 @@ class _Reader:
         return self._take(end + 1 if end >= 0 else limit)
 
     def read(self, size: int) -> bytes:
+        if size < 0:  # of a chunk: http.client believes it, and would read without end
+            raise http.client.HTTPException(f"a chunk of {size} bytes")
         while len(self.rest) < size and self._fill():
             pass
         return self._take(size)
