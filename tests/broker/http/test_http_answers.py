@@ -7,7 +7,7 @@ import pytest
 
 from broker.http.publishers import MakePublisher
 from conformance.publisher_contract import make_claim
-from dev.services.http import Handler, HttpServer, Misbehave
+from dev.services.http import Handler, HttpServer, Misbehave, Reply
 from fixtures.certificates import Authority
 from outbox_core.model.attempt import Acked, Refused
 from outbox_relay.publishers.http.connections import SHORT_ANSWER_BYTES
@@ -163,6 +163,27 @@ def test_what_follows_an_answer_in_its_tls_record_is_not_the_answer_to_the_next_
         )
         outcomes = publisher.publish([make_claim(), make_claim()])
     assert [type(outcome) for outcome in outcomes] == [Acked, Refused]
+
+
+def test_a_tls_connection_that_ended_within_an_answer_is_not_used_again(
+    make_publisher: MakePublisher, tmp_path: Path
+) -> None:
+    """TLS has an end of its own, and once that was read the connection below looks alive."""
+    authority = Authority(tmp_path / "ca", "ca")
+    issued = authority.issue("server", "localhost")
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(issued.cert, issued.key)
+
+    def end_in_the_body(handler: Handler) -> None:
+        handler.wfile.write(OK + b"content-length: 9\r\n\r\nok")
+        handler.connection.unwrap()
+
+    with HttpServer(context) as server:
+        url = f"https://localhost:{server.port}/"
+        publisher = make_publisher(url, tls={"caFile": str(authority.cert)}, perEndpoint=1)
+        for do in (Misbehave(end_in_the_body), Reply()):
+            server.answer = lambda got, do=do: do  # type: ignore[misc]
+            assert publisher.publish([make_claim()]) == [Acked("200 ok")]
 
 
 @pytest.mark.parametrize("length", [b"", b"content-length: 0\r\n"], ids=["without", "with"])

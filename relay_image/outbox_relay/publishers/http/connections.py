@@ -221,6 +221,7 @@ class Line:
                         response.read(DRAINED_BYTES)
                 reusable = (
                     response.isclosed()
+                    and not response.length  # otherwise it was closed by the connection's end
                     and not response.will_close
                     and not reader.rest
                     and _is_framed_once(response)
