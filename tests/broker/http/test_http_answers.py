@@ -9,7 +9,7 @@ from broker.http.publishers import MakePublisher
 from conformance.publisher_contract import make_claim
 from dev.services.http import Handler, HttpServer, Misbehave, Reply
 from fixtures.certificates import Authority
-from outbox_core.model.attempt import Acked, Refused
+from outbox_core.model.attempt import Acked, ErrorClass, Refused
 from outbox_relay.publishers.http.connections import SHORT_ANSWER_BYTES
 
 pytestmark = pytest.mark.http
@@ -98,6 +98,23 @@ def test_hints_before_the_answer_are_not_the_answer(
         assert isinstance(outcome, Refused)
         assert outcome.error.code == "HTTP_422"
     assert http_server.connections == 1
+
+
+@pytest.mark.parametrize("status", [100, 103])
+def test_hints_without_end_are_given_up(
+    http_server: HttpServer, make_publisher: MakePublisher, status: int
+) -> None:
+    """Reading them takes a whole CPU, and so from everybody else's events."""
+
+    def flood(handler: Handler) -> None:
+        while not handler.server.released.is_set():
+            handler.wfile.write(b"HTTP/1.1 %d Wait\r\nlink: </a>\r\n\r\n" % status * 100)
+
+    http_server.answer = lambda got: Misbehave(flood)
+    (outcome,) = make_publisher().publish([make_claim()])
+    assert isinstance(outcome, Refused)
+    assert (outcome.error.kind, outcome.error.code) == (ErrorClass.OUTAGE, "BAD_ANSWER")
+    assert "an answer of more than 128000 bytes" in outcome.error.text
 
 
 def test_headers_that_our_deadline_cuts_are_no_answer(

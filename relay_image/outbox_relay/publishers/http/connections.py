@@ -32,6 +32,9 @@ DRAINED_BYTES: Final = 64_000
 BODY_SECONDS: Final = 1.0
 """For an answer's body, once its headers are there: it is only kept for people."""
 TICK_SECONDS: Final = 0.1
+LONGEST_ANSWER_BYTES: Final = 128_000
+"""That are read of one, and of what comes before it: endless hints or headers would keep a CPU busy
+until the deadline."""
 
 READ_BYTES: Final = 8192
 INTERIM: Final = frozenset(range(100, 200)) - {HTTPStatus.SWITCHING_PROTOCOLS}
@@ -271,6 +274,7 @@ class _Reader:
     def __init__(self, read: bytes, sock: socket.socket) -> None:
         self.rest = read
         self._sock = sock
+        self._left = LONGEST_ANSWER_BYTES
 
     def makefile(self, mode: str) -> Self:
         return self
@@ -299,6 +303,9 @@ class _Reader:
     def _fill(self) -> bool:
         more = self._sock.recv(READ_BYTES)
         self.rest += more
+        self._left -= len(more)
+        if self._left < 0:
+            raise http.client.HTTPException(f"an answer of more than {LONGEST_ANSWER_BYTES} bytes")
         return bool(more)
 
     def _take(self, size: int) -> bytes:
