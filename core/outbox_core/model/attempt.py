@@ -41,8 +41,10 @@ class ErrorClass(StrEnum):
 SECRET = re.compile(
     # a name that means a secret, perhaps quoted, perhaps the end of a longer one; and its value.
     # From the start of a word only: from each of its letters, a long one takes minutes
-    r"(?i)((?<![\w.-])[\w.-]*(?:password|passwd|pwd|secret|token|api[-_]?key|authorization|jaas\.config)"
-    r"[\"']?\s*[=:]\s*(?:(?:bearer|basic)\s+)?)(\"[^\"]*\"|'[^']*'|[^\s,;}\"']+)"
+    r"(?is)((?<![\w.-])[\w.-]*(?:password|passwd|pwd|secret|token|api[-_]?key|authorization|jaas\.config)"
+    r"\\*[\"']?\s*[=:]\s*(?:(?:bearer|basic|token|api-?key)\s+)?)"
+    # A quoted value may have quotes, or be JSON within JSON (\"...\"), or be cut.
+    r"(?:\"(?:[^\"\\]|\\.)*\"?|'(?:[^'\\]|\\.)*'?|\\+\"[^\"]*\"?|\\+'[^']*'?|[^\s,;}\"']+)"
 )
 LOGIN = re.compile(
     # user and password in a URL. What has no "@" is taken as well, to be left as it is: searched

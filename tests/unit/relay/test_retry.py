@@ -179,6 +179,11 @@ def test_in_a_crash_the_crowd_is_not_blamed_and_the_lonely_one_is() -> None:
         'authorization: "hunter2"',
         "PASSWORD = 'hunter2'",
         "api_key: hunter2",
+        '{"password": "hunter2',
+        r'{"password": "a\"hunter2"}',
+        r"{'password': 'a\'hunter2'}",
+        r"the request was {\"password\": \"hunter2\"}",
+        "Authorization: Token hunter2",
     ],
 )
 def test_oo_27_errors_carry_no_secret_and_are_bounded(text: str) -> None:
@@ -196,7 +201,9 @@ def test_a_password_in_a_url_is_hidden_wherever_the_url_stands() -> None:
     )
 
 
-@pytest.mark.parametrize("word", ["://:", "://u:p", "password=", "password ", "'token': \""])
+@pytest.mark.parametrize(
+    "word", ["://:", "://u:p", "password=", "password ", "'token': \"", 'secret="\\']
+)
 def test_what_to_hide_is_found_in_one_pass_over_a_text_of_any_size(word: str) -> None:
     """Where it is looked for again from each beginning, these take from half a minute to hours."""
     began = time.monotonic()
