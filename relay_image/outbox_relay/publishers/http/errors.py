@@ -31,6 +31,8 @@ from outbox_core.model.attempt import (
 NEVER: Final = frozenset((400, 404, 405, 410, 413, 415, 422))
 AWAY: Final = frozenset((502, 503, 504))
 KEPT_BODY_BYTES: Final = 2000
+SHOWN_BODY_CHARS: Final = 300
+"""Of a refusal, beside its reason."""
 
 
 class Answer(NamedTuple):
@@ -114,7 +116,8 @@ def _described(answer: Answer) -> str:
         phrase = HTTPStatus(answer.status).phrase
     except ValueError:
         phrase = ""
-    body = answer.body[:300].decode(errors="replace").strip()
+    # Hidden before it is cut: half of a login in a URL does not look like one.
+    body = without_secrets(answer.body.decode(errors="replace"))[:SHOWN_BODY_CHARS].strip()
     return f"{answer.status} {phrase}{': ' if body else ''}{body}"
 
 
