@@ -328,6 +328,17 @@ def test_a_subject_without_rights_is_recognised_as_the_server_quotes_it(
         assert refused_as(outcome) == (ErrorClass.TRANSIENT, "NATS_403")
 
 
+def test_a_connection_lost_while_streams_are_asked_for_is_told_with_the_reason(make: Make) -> None:
+    def hang_up(_: str) -> str:
+        peer.hang_up()
+        return "S"
+
+    with nats_peer(stream_of=hang_up) as peer:
+        (outcome,) = make(peer).publish([make_claim()])
+        assert refused_as(outcome) == (ErrorClass.OUTAGE, "CONNECTION_LOST")
+        assert "closed the connection" in str(outcome)
+
+
 def test_a_name_server_that_does_not_answer_does_not_hold_the_call(
     make: Make, monkeypatch: pytest.MonkeyPatch
 ) -> None:

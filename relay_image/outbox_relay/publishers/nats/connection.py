@@ -35,7 +35,9 @@ MOST_BYTES = 64 << 20
 PUBLISH_DENIED = 'Permissions Violation for Publish to "'
 ESCAPED = re.compile(r"\\(?:u([0-9a-f]{4})|U([0-9a-f]{8})|(.))")
 """In a subject as the server quotes it, by Go's %q."""
-NOT_LET_IN = ("authorization", "authentication", "tls", "expired", "revoked")
+NOT_HEARD = ("permissions violation for subscription", "maximum subscriptions exceeded")
+"""Of a connection's one subscription, that to its inbox."""
+NOT_LET_IN = ("authorization", "authentication", "tls", "expired", "revoked", *NOT_HEARD)
 WOULD_BLOCK = (BlockingIOError, ssl.SSLWantReadError, ssl.SSLWantWriteError)
 
 
@@ -103,7 +105,6 @@ class Connection:
         did not come: then the connection is broken, and `why_lost` says why."""
         left = memoryview(b"".join(data))
         self.used_at = time.monotonic()
-        self.why_lost = ""
         self._room = MOST_BYTES
         try:
             while left or self._waiting:
@@ -305,6 +306,9 @@ class Connection:
 
     def _complain(self, text: str) -> None:
         self._error = text
+        if text.lower().startswith(NOT_HEARD):
+            # Everything would be stored, and nothing heard of it: stored again with each try.
+            raise Lost(f"none of its answers would be heard: {text}")
         if text.startswith(PUBLISH_DENIED):
             # No answer will come for what was published there.
             subject = ESCAPED.sub(unescaped, text.removeprefix(PUBLISH_DENIED).removesuffix('"'))
