@@ -299,6 +299,7 @@ ENTRIES = [
     ("InvalidParameterValue", True, E),
     ("NeverHeardOf", True, E),
     ("InternalError", False, T),
+    ("InternalError", "false", T),
     ("ServiceUnavailable", False, T),
     ("KMS.AccessDeniedException", True, D),
     ("KMS.ThrottlingException", True, D),
@@ -309,7 +310,7 @@ ENTRIES = [
 
 @pytest.mark.parametrize(("code", "sender", "kind"), ENTRIES)
 def test_whose_fault_the_failure_of_an_entry_is(
-    code: str, sender: bool, kind: ErrorClass, make_publisher: MakePublisher
+    code: str, sender: object, kind: ErrorClass, make_publisher: MakePublisher
 ) -> None:
     def say(asked: Asked, sock: socket.socket) -> bytes:
         failed = {"Id": "1", "Code": code, "SenderFault": sender, "Message": "no"}

@@ -44,7 +44,12 @@ class Signer:
             data=body,
         )
         SigV4Auth(self._keys(), "sqs", self._region).add_auth(request)
-        return dict(request.headers.items())
+        headers = dict(request.headers.items())
+        # By http.client they would be refused as well, and quoted.
+        if not all(value.isascii() and value.isprintable() for value in headers.values()):
+            text = "a line break, or another character that no key has, is in the key or the token"
+            raise CallFailed("NO_CREDENTIALS", text)
+        return headers
 
     def forget(self) -> None:
         """The server does not accept them: there may be new ones."""

@@ -124,7 +124,8 @@ def refused_entry(failed: dict[str, Any]) -> Refused:
     text = str(failed.get("Message") or code)
     if code in OF_THE_QUEUE or code in ASKS_FOR_PATIENCE or code in LETS_NOBODY_IN:
         return CallFailed(code, text).refused()
-    kind = ErrorClass.EVENT if failed.get("SenderFault") else ErrorClass.TRANSIENT
+    # Nothing but true: some servers write "false", and by that no event dies.
+    kind = ErrorClass.EVENT if failed.get("SenderFault") is True else ErrorClass.TRANSIENT
     return Refused(Error.of(kind, code, text))
 
 
