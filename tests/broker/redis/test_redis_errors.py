@@ -1,5 +1,6 @@
 """What Redis refuses, and whose fault that is: each class by the server that produces it."""
 
+import time
 import uuid
 from collections.abc import Iterator
 from datetime import timedelta
@@ -19,8 +20,10 @@ from outbox_core.contract.values import SecretRef
 from outbox_core.errors import BrokerRefused, PublisherError
 from outbox_core.model.attempt import Acked, ErrorClass, Outcome, Refused, Unsent
 from outbox_relay.publishers.redis.copies import Copies
-from outbox_relay.publishers.redis.errors import ReplyError
+from outbox_relay.publishers.redis.errors import ReplyError, error_of
 from outbox_relay.publishers.redis.publisher import RedisPublisher
+from outbox_relay.publishers.redis.transactions import EXEC, Transaction
+from outbox_relay.publishers.redis.wire import Wire, pack
 
 pytestmark = pytest.mark.redis
 
@@ -76,6 +79,54 @@ def test_without_the_replicas_that_it_needs_it_is_an_outage(
     assert refusal(publish_one(publisher)) == ("NOREPLICAS", ErrorClass.OUTAGE)
     with pytest.raises(PublisherError, match="NOREPLICAS"):
         publisher.probe()
+
+
+@pytest.mark.parametrize(
+    ("setting", "code"), [("maxmemory", "OOM"), ("min-replicas-to-write", "NOREPLICAS")]
+)
+def test_what_redis_lacks_only_when_the_entries_are_queued_is_an_outage(
+    setting: str,
+    code: str,
+    redis: Redis,
+    configured: dict[str, str],
+    stream: str,
+    make_publisher: MakePublisher,
+) -> None:
+    until = time.monotonic() + 10
+    wire = Wire(make_publisher(stream)._settings, until)
+    transaction = Transaction(stream)
+    transaction.add(0, pack("XADD", stream, "*", "payload", "x"))
+    wire.send(transaction.message().removesuffix(EXEC), until)
+    queued = [wire.read(until), wire.read(until)]
+    configure(redis, configured, setting, "1")
+    wire.send(EXEC, until)
+    (outcome,) = transaction.outcomes(lambda: queued.pop(0) if queued else wire.read(until))
+    wire.close()
+    assert refusal(outcome) == (code, ErrorClass.OUTAGE)
+
+
+def test_a_password_that_the_server_repeats_is_in_no_error(
+    redis: Redis, stream: str, make_publisher: MakePublisher, tmp_path: Path
+) -> None:
+    secret = tmp_path / "password"
+    secret.write_text("hunter2" * 20)  # of which Redis repeats the beginning
+    with Redis(redis.folder / "without-auth", {"rename-command": 'AUTH ""'}) as server:
+        publisher = make_publisher(stream, url=server.url, password=SecretRef(file=secret))
+        outcome = publish_one(publisher)
+        assert refusal(outcome) == ("ERR", ErrorClass.OUTAGE)
+        assert "unknown command" in str(outcome)
+        with pytest.raises(PublisherError) as raised:
+            publisher.probe()
+        for text in (str(outcome), str(raised.value), str(publisher.check(SAMPLES))):
+            assert "hunter2" not in text
+
+
+def test_a_missing_command_is_everybodys_whatever_the_users_name() -> None:
+    # As Redis 7.2 and Valkey put it; those before do not name the user.
+    no_command = ReplyError("NOPERM User monkey has no permissions to run the 'xadd' command")
+    assert error_of(no_command).kind is ErrorClass.OUTAGE
+    no_key = ReplyError("NOPERM No permissions to access a key")
+    assert error_of(no_key).kind is ErrorClass.DESTINATION
 
 
 def test_a_name_that_something_else_has_is_that_streams_fault_alone(

@@ -4,17 +4,27 @@ from typing import Final
 
 from outbox_core.model.attempt import Error, ErrorClass
 
+ABORTED: Final = "EXECABORT Transaction discarded because of: "
+"""In front of the reason, where that came up after the entries were queued."""
+ECHO: Final = ", with args beginning with:"
+"""So Redis begins to quote what it was sent, to a command that it does not know."""
+
 
 class ReplyError(Exception):
     """An answer that begins with a minus: a code in capitals, and a text."""
 
     @property
     def text(self) -> str:
-        return str(self)
+        """Without what it repeats of our command, which may be AUTH."""
+        return str(self).removeprefix(ABORTED).partition(ECHO)[0]
 
     @property
     def code(self) -> str:
         return self.text.partition(" ")[0]
+
+    def without(self, password: str) -> "ReplyError":
+        """Whatever answers may quote what it was sent."""
+        return ReplyError(self.text.replace(password, "***") if password else self.text)
 
 
 OF_THE_SERVER: Final = frozenset(
@@ -59,7 +69,9 @@ def kind_of(error: ReplyError) -> ErrorClass:
         return ErrorClass.OUTAGE
     if code == "NOPERM":
         # For a key it is this stream alone; for a command it is all of them.
-        return ErrorClass.DESTINATION if "key" in error.text else ErrorClass.OUTAGE
+        # Not by the word "key": the name of our user stands in the text, too.
+        is_of_key = "permissions to access" in error.text
+        return ErrorClass.DESTINATION if is_of_key else ErrorClass.OUTAGE
     if code in OF_THE_STREAM:
         return ErrorClass.DESTINATION
     # What we have never heard of: it may be repaired, but not forever, or a mistake would never be

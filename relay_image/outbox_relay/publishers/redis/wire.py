@@ -211,7 +211,7 @@ class Wire:
             reply = self.read(until)
             # A name is for people who list connections: without the right to have one it works.
             if isinstance(reply, ReplyError) and (words[0] != "CLIENT" or reply.code == "NOAUTH"):
-                raise reply
+                raise reply.without(login[-1] if login else "")
 
     def _limit(self, until: float, of: socket.socket | None = None) -> None:
         left = until - time.monotonic()
