@@ -124,6 +124,14 @@ def test_an_answer_to_something_else_leaves_its_event_in_doubt_and_ends_the_conn
     assert publisher._idle == []
 
 
+def test_no_small_entry_is_dead_because_a_peer_says_that_it_is_too_long(
+    scripted: Scripted, make_publisher: MakePublisher
+) -> None:
+    said = b"-ERR Protocol error: invalid bulk length\r\n"
+    url = scripted(lambda asked, time: said if asked == "XADD" else None)
+    assert code(make_publisher("s", url=url).publish([make_claim()])[0]) == "OUT_OF_STEP"
+
+
 def test_a_password_that_a_peer_sends_back_is_in_no_error(
     scripted: Scripted, make_publisher: MakePublisher, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -105,6 +105,30 @@ def test_what_redis_lacks_only_when_the_entries_are_queued_is_an_outage(
     assert refusal(outcome) == (code, ErrorClass.OUTAGE)
 
 
+def test_an_entry_too_long_for_the_server_is_dead_and_takes_nobody_along(
+    redis: Redis, configured: dict[str, str], stream: str, make_publisher: MakePublisher
+) -> None:
+    configure(redis, configured, "proto-max-bulk-len", "1mb")
+    publisher = make_publisher(
+        stream + "-{event_type}", in_order=True, max_message_bytes=8_000_000, timeout=5
+    )
+    assert any("proto-max-bulk-len" in r.text for r in publisher.check([]) if r.level == "warn")
+    sizes = {"a": [1], "b": [2, 4_000_000, 3], "c": [4]}
+    batch = [
+        make_claim(b"x" * size, event_type=name, ordering_key=name)
+        for name, each in sizes.items()
+        for size in each
+    ]
+    first = publisher.publish(batch)
+    assert refusal(first[2]) == ("TOO_LARGE", ErrorClass.EVENT)
+    assert isinstance(first[1], Acked)
+    assert isinstance(first[3], Unsent)
+    left = [c for c, o in zip(batch, first, strict=True) if not isinstance(o, Acked)]
+    second = publisher.publish([c for c in left if c is not batch[2]])
+    assert all(isinstance(o, Acked) for o in second)
+    assert [len(entries(redis, f"{stream}-{name}")) for name in sizes] == [1, 2, 1]
+
+
 def test_a_password_that_the_server_repeats_is_in_no_error(
     redis: Redis, stream: str, make_publisher: MakePublisher, tmp_path: Path
 ) -> None:

@@ -8,7 +8,7 @@ from outbox_relay.publishers.protocol import CheckResult
 from outbox_relay.publishers.redis.errors import NO_CLUSTER, ReplyError
 from outbox_relay.publishers.redis.wire import Broken, Wire
 
-CONFIG = ("save", "appendfsync", "min-replicas-to-write")
+CONFIG = ("save", "appendfsync", "min-replicas-to-write", "proto-max-bulk-len")
 UNTIL_A_CRASH = "an acknowledged event may be lost in a crash of the server's machine"
 
 A_SECOND = f"{UNTIL_A_CRASH}, if younger than about a second"
@@ -67,6 +67,7 @@ def about_server(settings: RedisSettings, server: Server) -> list[CheckResult]:
         *_about_role(server),
         *_about_disk(settings, server),
         *_about_memory(server),
+        *_about_lengths(settings, server),
         *_about_replicas(settings, server),
     ]
 
@@ -117,6 +118,16 @@ def _about_memory(server: Server) -> Iterator[CheckResult]:
     elif policy.startswith("volatile"):
         text = f"maxmemory-policy is {policy}: it deletes streams that have an expiry"
         yield CheckResult("warn", text, cure)
+
+
+def _about_lengths(settings: RedisSettings, server: Server) -> Iterator[CheckResult]:
+    longest = _number(server.config.get("proto-max-bulk-len"))
+    if 0 < longest < settings.max_message_bytes:
+        text = (
+            f"proto-max-bulk-len is {longest}, below the relay's maxMessageBytes "
+            f"({settings.max_message_bytes}): larger events are sent only to be refused"
+        )
+        yield CheckResult("warn", text, "lower maxMessageBytes, or raise proto-max-bulk-len")
 
 
 def _about_replicas(settings: RedisSettings, server: Server) -> Iterator[CheckResult]:

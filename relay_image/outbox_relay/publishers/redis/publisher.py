@@ -32,7 +32,7 @@ from outbox_relay.publishers.redis.check import ask_server, check_redis
 from outbox_relay.publishers.redis.copies import Copies
 from outbox_relay.publishers.redis.entries import entries_for, stream_template
 from outbox_relay.publishers.redis.errors import ReplyError, error_of
-from outbox_relay.publishers.redis.transactions import Transaction, plan
+from outbox_relay.publishers.redis.transactions import TOO_LONG, TooLong, Transaction, plan
 from outbox_relay.publishers.redis.wire import Address, Broken, Login, Wire
 
 PUBLISHER_CLOSED: Final = Unsent("the publisher is closed")
@@ -141,6 +141,8 @@ class RedisPublisher:
                 in_doubt = Refused(Error.of(ErrorClass.OUTAGE, broken.code, text))
                 for transaction in sent:
                     _fill(outcomes, transaction, in_doubt)
+                if isinstance(broken, TooLong):
+                    _fill(outcomes, broken.transaction, TOO_LONG)
                 stop = CALL_FAILED
                 continue
             for transaction, answers in zip(sent, found, strict=True):
@@ -159,10 +161,15 @@ class RedisPublisher:
     ) -> list[list[Outcome]]:
         if missing := self._copies.missing(wire, until):
             return [[missing] * len(t.places) for t in transactions]
-        for transaction in transactions:
-            wire.send(transaction.message(), until)
-        waiting = self._copies.command(until)
-        wire.send(waiting, until)
+        try:
+            for transaction in transactions:
+                wire.send(transaction.message(), until)
+            waiting = self._copies.command(until)
+            wire.send(waiting, until)
+        except Broken:
+            for transaction in transactions:  # it may have said why
+                transaction.outcomes(lambda: wire.read(until))
+            raise
         found = [transaction.outcomes(lambda: wire.read(until)) for transaction in transactions]
         if waiting and (short := self._copies.judge(wire.read(until))):
             return [[short if isinstance(o, Acked) else o for o in found_] for found_ in found]

@@ -25,6 +25,19 @@ MOST_ENTRIES: Final = 1000
 MULTI: Final = pack("MULTI")
 EXEC: Final = pack("EXEC")
 ENTRY_ID: Final = re.compile(rb"[0-9]+-[0-9]+")
+NOT_READ: Final = "ERR Protocol error: invalid bulk length"
+TOO_LONG: Final = refused(
+    "TOO_LARGE", "the server does not read a value of that length: see its proto-max-bulk-len"
+)
+
+
+class TooLong(Broken):
+    """An entry was, for the server, and so it hung up. No server's limit is below LARGEST_BYTES, so
+    the entry is alone in its transaction."""
+
+    def __init__(self, transaction: "Transaction") -> None:
+        super().__init__("CONNECTION_LOST", "Redis hung up because of an entry that is too long")
+        self.transaction = transaction
 
 
 class Transaction:
@@ -53,6 +66,9 @@ class Transaction:
         """
         begun = read()
         queued = [read() for _ in self.places]
+        is_not_read = isinstance(queued[0], ReplyError) and queued[0].text == NOT_READ
+        if is_not_read and self._size > LARGEST_BYTES:
+            raise TooLong(self)
         done = read()
         if isinstance(done, ReplyError) and _fit(begun, queued):
             # If one was not queued, EXEC says only that; the reason is in the first that failed.
