@@ -21,7 +21,7 @@ from outbox_core.model.attempt import (
     all_acked,
 )
 from outbox_core.model.event import Claim
-from outbox_relay.publishers.parking import Parked, Parking, Trial, Wait
+from outbox_relay.publishers.parking import Parked, Parking, Trial, TurnedAway
 
 log = logging.getLogger("outbox.relay")
 
@@ -73,7 +73,7 @@ class Destinations:
         found: list[Outcome | None] = [None] * len(batch)
         healthy: list[int] = []
         trial: list[int] = []
-        admitted: dict[str, Trial | Wait | None] = {}
+        admitted: dict[str, Trial | TurnedAway | None] = {}
         room: dict[str, int] = {}
         turned_away: dict[str, list[int]] = {}
         for index, claim in enumerate(batch):

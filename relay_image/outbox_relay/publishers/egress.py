@@ -95,9 +95,9 @@ class Egress:
             raise Blocked(f"there is no port {port}")
         literal = _as_ip(host)
         if not self._trusted:
-            self._judge_host(host, literal, port)
+            self._check_host(host, literal, port)
         found = [host] if literal is not None else self._resolver(self._asked(host, port), port)
-        addresses = [self._judge_address(host, text, port) for text in found]
+        addresses = [self._check_address(host, text, port) for text in found]
         if not addresses:
             raise Blocked(f"{host} has no address")
         return addresses
@@ -108,7 +108,7 @@ class Egress:
         is_named = (host, None) in self._hosts or (host, port) in self._hosts
         return host if self._trusted or is_named or _is_inner_name(host) else f"{host}."
 
-    def _judge_host(self, host: str, literal: IpAddress | None, port: int) -> None:
+    def _check_host(self, host: str, literal: IpAddress | None, port: int) -> None:
         if literal is not None and self._is_in_networks(literal):
             return
         if any(_covers(entry, host, literal, port) for entry in self._hosts):
@@ -121,7 +121,7 @@ class Egress:
             cure = "list it in allowedHosts to allow it"
         raise Blocked(f"{_shown(host, port)} is not an allowed host; {cure}")
 
-    def _judge_address(self, host: str, text: str, port: int) -> Address:
+    def _check_address(self, host: str, text: str, port: int) -> Address:
         ip = ip_address(text)
         family = socket.AF_INET if ip.version == 4 else socket.AF_INET6
         address = Address(family, text, port)
@@ -131,7 +131,7 @@ class Egress:
         if what := why_never(ip):
             raise Blocked(f"{shown} is never allowed to an event ({what})")
         what = why_inner(ip)
-        # An address that is itself the host came past `_judge_host`, so the resource names it.
+        # An address that is itself the host came past `_check_host`, so the resource names it.
         if what is None or text == host or self._is_in_networks(ip):
             return address
         raise Blocked(f"{shown} is not public ({what}); list it in allowedNetworks to allow it")

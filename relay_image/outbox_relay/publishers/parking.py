@@ -48,7 +48,7 @@ class Parked(NamedTuple):
     why: str
 
 
-class Wait(NamedTuple):
+class TurnedAway(NamedTuple):
     """Nothing is sent to it now."""
 
 
@@ -100,7 +100,7 @@ class Parking:
         """Whether any is parked: asked for every batch, so without the lock."""
         return bool(self._sick)
 
-    def admit(self, name: str) -> Wait | Trial | None:
+    def admit(self, name: str) -> TurnedAway | Trial | None:
         """None: send. A Trial is given to one caller at a time, who must end it by one of the three
         below."""
         with self._lock:
@@ -108,7 +108,7 @@ class Parking:
             if sick is None:
                 return None
             if sick.trying or self._clock() < sick.until:
-                return Wait()
+                return TurnedAway()
             sick.trying = sick.tried = True
             return Trial(self._brief_patience or max(self._least_patience, sick.pause))
 

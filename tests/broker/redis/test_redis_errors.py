@@ -265,15 +265,15 @@ def test_an_acknowledgement_waits_for_replicas_and_a_missing_one_stores_nothing(
 
 def test_what_the_server_has_and_too_few_replicas_is_in_doubt() -> None:
     copies = Copies(RedisWait(replicas=2))
-    assert copies.judge(2) is None
-    short = copies.judge(1)
+    assert copies.shortfall(2) is None
+    short = copies.shortfall(1)
     assert short is not None
     assert refusal(short) == ("NOT_COPIED", ErrorClass.OUTAGE)
     assert "1 of 2 replicas" in short.error.text
     on_disk = Copies(RedisWait(aof=True))
-    assert on_disk.judge([1, 0]) is None
-    assert on_disk.judge([0, 0]) is not None
-    assert on_disk.judge(ReplyError("ERR no")) is not None
+    assert on_disk.shortfall([1, 0]) is None
+    assert on_disk.shortfall([0, 0]) is not None
+    assert on_disk.shortfall(ReplyError("ERR no")) is not None
 
 
 def test_a_server_that_cannot_wait_for_its_disk_gets_nothing(

@@ -19,7 +19,7 @@ from dev.services.process import free_port
 from outbox_core.errors import BrokerRefused, PublisherError
 from outbox_core.model.attempt import Acked, ErrorClass, Outcome, Refused, Unsent
 from outbox_relay.publishers.sqs import connection, messages
-from outbox_relay.publishers.sqs.errors import CallFailed
+from outbox_relay.publishers.sqs.errors import RequestFailed
 
 pytestmark = pytest.mark.sqs
 
@@ -426,7 +426,7 @@ def test_a_call_that_gives_up_does_not_cut_the_connection_that_another_has_by_no
         connections = make_publisher(server.queue_url())._connections
 
         def give_up() -> None:
-            with pytest.raises(CallFailed, match="NO_ANSWER"):
+            with pytest.raises(RequestFailed, match="NO_ANSWER"):
                 connections.ask("GetQueueAttributes", {"QueueUrl": "first"}, now + 1)
             gave_up.set()
 

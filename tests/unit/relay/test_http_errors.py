@@ -5,7 +5,7 @@ from datetime import UTC, datetime
 import pytest
 
 from outbox_core.model.attempt import Refused
-from outbox_relay.publishers.http.errors import SHOWN_BODY_CHARS, Answer, after, judge
+from outbox_relay.publishers.http.errors import SHOWN_BODY_CHARS, Answer, after, outcome_of
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 
@@ -35,6 +35,6 @@ def test_patience_is_a_number_or_a_date_of_the_calendar(value: str, seconds: flo
 )
 def test_a_secret_is_hidden_wherever_a_refusal_is_cut(secret: bytes) -> None:
     for before in range(SHOWN_BODY_CHARS - len(secret), SHOWN_BODY_CHARS):
-        outcome = judge(Answer(422, None, b"x" * before + b" " + secret), NOW)
+        outcome = outcome_of(Answer(422, None, b"x" * before + b" " + secret), NOW)
         assert isinstance(outcome, Refused)
         assert "hunt" not in outcome.error.text

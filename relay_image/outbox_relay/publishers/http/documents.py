@@ -30,19 +30,19 @@ class Unfit(Exception):
         return str(self.args[1])
 
 
-def no_number(text: str) -> float:
+def refuse_number(text: str) -> float:
     """Python reads NaN and Infinity, which JSON does not have."""
     raise ValueError(f"{text[:50]} is no number of JSON, or too large a one")
 
 
 def _number(text: str) -> float:
     found = float(text)
-    return found if math.isfinite(found) else no_number(text)  # as which it would be written
+    return found if math.isfinite(found) else refuse_number(text)  # as which it would be written
 
 
 def read(claim: Claim) -> Mapping[str, Any]:
     try:
-        found = json.loads(claim.payload, parse_constant=no_number, parse_float=_number)
+        found = json.loads(claim.payload, parse_constant=refuse_number, parse_float=_number)
     except ValueError as error:
         raise Unfit("INVALID_PAYLOAD", f"the payload is no JSON: {error}") from None
     if not isinstance(found, dict):

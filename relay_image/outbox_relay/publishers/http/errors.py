@@ -55,7 +55,7 @@ class Closed(Exception):
     """The publisher was closed before the request began."""
 
 
-def judge(answer: Answer, now: datetime) -> Outcome:
+def outcome_of(answer: Answer, now: datetime) -> Outcome:
     status = answer.status
     if 200 <= status < 300:
         return Acked(answer.text)
@@ -68,7 +68,7 @@ def judge(answer: Answer, now: datetime) -> Outcome:
     return Refused(Error.of(kind, f"HTTP_{status}", _described(answer)), after(answer, now))
 
 
-def judge_check(answer: Answer, now: datetime) -> Outcome | None:
+def outcome_of_check(answer: Answer, now: datetime) -> Outcome | None:
     """What the check's answer means for the event; None: it has not arrived."""
     if 200 <= answer.status < 300:
         return Acked(f"already there, said the check: {answer.text}")

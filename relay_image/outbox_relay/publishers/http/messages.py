@@ -166,13 +166,13 @@ def _about(claim: Claim) -> Headers:
 
 def _is_json(payload: bytes) -> bool:
     try:
-        json.loads(payload.decode(), parse_constant=documents.no_number)
+        json.loads(payload.decode(), parse_constant=documents.refuse_number)
     except (ValueError, RecursionError):
         return False
     return True
 
 
-class Writer:
+class HeaderWriter:
     """Headers as they go over the wire."""
 
     def __init__(self, settings: HttpSettings, ours: tuple[str, ...]) -> None:

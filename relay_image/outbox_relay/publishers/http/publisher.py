@@ -27,10 +27,10 @@ from outbox_relay.publishers.http.errors import (
     Closed,
     failure,
     is_answer,
-    judge,
-    judge_check,
+    outcome_of,
+    outcome_of_check,
 )
-from outbox_relay.publishers.http.messages import Messages, Request, Writer
+from outbox_relay.publishers.http.messages import HeaderWriter, Messages, Request
 from outbox_relay.publishers.http.schedule import Schedule
 from outbox_relay.publishers.http.secrets import tls_files
 from outbox_relay.publishers.http.signing import SIGNATURE_HEADERS, Authorization, Signer
@@ -52,7 +52,7 @@ class HttpPublisher:
         self._messages = Messages(settings)
         self._sign = None if settings.signing is None else Signer(settings.signing)
         self._authorization = None if settings.auth is None else Authorization(settings.auth)
-        self._writer = Writer(
+        self._writer = HeaderWriter(
             settings,
             (*(SIGNATURE_HEADERS if self._sign else ()),)
             + (("authorization",) if self._authorization else ()),
@@ -166,7 +166,7 @@ class HttpPublisher:
         except (Unfit, UnicodeError) as error:
             return refused(getattr(error, "code", "INVALID_HEADER"), str(error))
         answer = self._exchange(request.place, head, request.body, request.method, deadline)
-        return judge(answer, datetime.now(UTC)) if isinstance(answer, Answer) else answer
+        return outcome_of(answer, datetime.now(UTC)) if isinstance(answer, Answer) else answer
 
     def _ask(self, request: Request, deadline: float) -> Outcome | None:
         """None: nobody says that it has arrived, or that is not the question."""
@@ -178,7 +178,7 @@ class HttpPublisher:
             return place
         question = self._writer.question(place, self._login())
         answer = self._exchange(place, question, b"", "GET", deadline)
-        return judge_check(answer, datetime.now(UTC)) if isinstance(answer, Answer) else answer
+        return outcome_of_check(answer, datetime.now(UTC)) if isinstance(answer, Answer) else answer
 
     def _exchange(
         self, place: Place, head: bytes, body: bytes, method: str, deadline: float

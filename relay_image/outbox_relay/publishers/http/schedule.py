@@ -152,7 +152,7 @@ class Schedule:
 
     def _done(self, queue: _Queue, index: int, outcome: Outcome) -> None:
         self._outcomes[index] = outcome
-        self._judge(queue, outcome)
+        self._note(queue, outcome)
         # It was full, and so it was not in the line.
         if queue.waiting and queue.in_flight == self._per_endpoint:
             self._ready.append(queue)
@@ -161,7 +161,7 @@ class Schedule:
         if self._in_flight == 0:
             self._changed.notify_all()
 
-    def _judge(self, queue: _Queue, outcome: Outcome) -> None:
+    def _note(self, queue: _Queue, outcome: Outcome) -> None:
         """Whether more of its events are worth a try in this call."""
         match outcome:
             case Refused(error, after) if after > 0:

@@ -35,13 +35,13 @@ class FromFiles(Generic[Made]):
         self._files = [file for file in files if file is not None]
         self._make = make
         self._lock = threading.Lock()
-        self._stamp = self._look()
+        self._stamp = self._stamps()
         self._made = make()
 
     def get(self) -> Made:
         if not self._files:
             return self._made
-        stamp = self._look()
+        stamp = self._stamps()
         if stamp != self._stamp:
             with self._lock:
                 if stamp != self._stamp:
@@ -60,7 +60,7 @@ class FromFiles(Generic[Made]):
             log.warning("a changed secret is not used yet: %s", error)
         self._stamp = stamp
 
-    def _look(self) -> Sequence[object]:
+    def _stamps(self) -> Sequence[object]:
         found: list[object] = []
         for file in self._files:
             try:

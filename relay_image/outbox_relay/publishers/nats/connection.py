@@ -302,9 +302,9 @@ class Connection:
             self.leaving |= bool(self.info.get("ldm"))
         elif head == b"-ERR":
             text = line[5:].decode(errors="replace").strip()
-            self._complain(text.removeprefix("'").removesuffix("'"))
+            self._note_error(text.removeprefix("'").removesuffix("'"))
 
-    def _complain(self, text: str) -> None:
+    def _note_error(self, text: str) -> None:
         self._error = text
         if text.lower().startswith(NOT_HEARD):
             # Everything would be stored, and nothing heard of it: stored again with each try.

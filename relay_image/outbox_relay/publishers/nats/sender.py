@@ -34,9 +34,9 @@ def send_each(connection: Connection, messages: Sequence[Message], until: float)
     replies = connection.exchange(data, until)
     why = connection.why_lost or "the answer is not one of JetStream's"
     in_doubt = Refused(Error.of(ErrorClass.OUTAGE, "NO_ANSWER", f"in doubt: {why}"))
-    judged = [judge(replies.get(number)) for number in numbers]
+    judged = [acked_or_problem(replies.get(number)) for number in numbers]
     unanswered = (
-        m.subject for m, found in zip(messages, judged, strict=True) if has_no_answerer(found)
+        m.subject for m, found in zip(messages, judged, strict=True) if has_no_responder(found)
     )
     nobody = why_nobody_answered(connection, unanswered, until)
     outcomes: list[Outcome] = []
@@ -45,14 +45,14 @@ def send_each(connection: Connection, messages: Sequence[Message], until: float)
             outcomes.append(in_doubt)
         elif isinstance(found, Acked):
             outcomes.append(found)
-        elif has_no_answerer(found):
+        elif has_no_responder(found):
             outcomes.append(Refused(nobody[message.subject]))
         else:
             outcomes.append(Refused(error_of(found)))
     return outcomes
 
 
-def has_no_answerer(found: Acked | Problem | None) -> bool:
+def has_no_responder(found: Acked | Problem | None) -> bool:
     return isinstance(found, Problem) and found.code == NO_RESPONDERS
 
 
@@ -77,7 +77,7 @@ def send_atomically(
     if answer is None:
         text = f"in doubt: {connection.why_lost}"
         return [Refused(Error.of(ErrorClass.OUTAGE, "NO_ANSWER", text))] * last
-    judged = judge(answer)
+    judged = acked_or_problem(answer)
     if isinstance(judged, Problem):
         return judged
     found = answer_of(answer) if judged else {}
@@ -90,7 +90,7 @@ def send_atomically(
     return [Acked(f"{stream}@{first + n}") for n in range(last)]
 
 
-def judge(reply: Reply | None) -> Acked | Problem | None:
+def acked_or_problem(reply: Reply | None) -> Acked | Problem | None:
     """None: nobody knows."""
     if reply is None:
         return None

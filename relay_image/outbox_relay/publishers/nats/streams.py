@@ -26,7 +26,7 @@ PATIENCE_SECONDS = 2.0
 MOST_AT_ONCE = 1000
 
 
-class Known(NamedTuple):
+class Remembered(NamedTuple):
     atomic_stream: str | None
     until: float
 
@@ -37,24 +37,24 @@ class Streams:
     def __init__(self, settings: NatsSettings, clock: Callable[[], float] = time.monotonic) -> None:
         self._settings = settings
         self._clock = clock
-        self._known: dict[str, Known] = {}
+        self._remembered: dict[str, Remembered] = {}
 
     def atomic_stream(self, subject: str) -> str | None:
         """The stream, if it is known to take atomic batches. No IO."""
-        known = self._known.get(subject)
+        known = self._remembered.get(subject)
         return None if known is None else known.atomic_stream
 
     def learn(self, connection: Connection, subjects: Iterable[str], until: float) -> None:
         """Ask about those of which too little is known."""
         if self._settings.atomic == "Never" or connection.version < FIRST_WITH_ATOMIC:
-            self._known.clear()  # it may be another server than before
+            self._remembered.clear()  # it may be another server than before
             return
         now = self._clock()
-        fresh = {s for s in subjects if (k := self._known.get(s)) is None or k.until < now}
+        fresh = {s for s in subjects if (k := self._remembered.get(s)) is None or k.until < now}
         if not fresh:
             return
-        if len(self._known) > MOST_REMEMBERED:
-            self._known.clear()
+        if len(self._remembered) > MOST_REMEMBERED:
+            self._remembered.clear()
         asked = sorted(fresh)[:MOST_AT_ONCE]
         until = min(until, now + PATIENCE_SECONDS)
         stream_of = self._streams_of(connection, asked, until)
@@ -69,14 +69,14 @@ class Streams:
             name = stream_of.get(subject)
             found = name if name in atomic else None
             lasts = REMEMBER_NONE_SECONDS if found is None else REMEMBER_SECONDS
-            self._known[subject] = Known(found, now + lasts)
+            self._remembered[subject] = Remembered(found, now + lasts)
 
     def forget(self, stream: str) -> None:
         """It refused an atomic batch for being one: ask again soon."""
         again = self._clock() + REMEMBER_NONE_SECONDS
-        for subject, known in list(self._known.items()):
+        for subject, known in list(self._remembered.items()):
             if known.atomic_stream == stream:
-                self._known[subject] = Known(None, again)
+                self._remembered[subject] = Remembered(None, again)
 
     def _streams_of(
         self, connection: Connection, subjects: list[str], until: float

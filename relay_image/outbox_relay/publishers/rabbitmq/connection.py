@@ -30,8 +30,8 @@ READ_BYTES = 262_144
 LONGEST_POLL_SECONDS = 0.2
 """So that a deadline that has moved nearer, by `close`, is seen."""
 SENT_AT_ONCE_BYTES = 65_536
-GOODBYE_SECONDS = 0.2
-LOOKS, LOOK_BYTES = 16, 4096
+CLOSE_SECONDS = 0.2
+CATCH_UP_READS, CATCH_UP_BYTES = 16, 4096
 """An idle connection hears a few bytes now and then; one that has more to say is out of order."""
 BLOCKED_PATIENCE_SECONDS = 1.0
 """An alarm is often over soon; what waits for it meanwhile is not sent twice."""
@@ -133,7 +133,7 @@ class Connection:
         self._returning: str | None = None
         self._next_tag = 1
         self._handshaken = False
-        self._has_said_goodbye = False
+        self._is_closing = False
         self._sent_at = self._heard_at = time.monotonic()
         self._poll = select.poll()
         try:
@@ -202,34 +202,34 @@ class Connection:
         self.used_at = time.monotonic()
         return flight, lost
 
-    def look(self) -> None:
+    def catch_up(self) -> None:
         """Take what the server has sent, without waiting; show it that we are here. Raises Lost."""
         try:
-            for _ in range(LOOKS):
+            for _ in range(CATCH_UP_READS):
                 if not self._poll.poll(0):
                     break
-                self._receive(LOOK_BYTES)
+                self._receive(CATCH_UP_BYTES)
             else:
                 raise wire.BadFrame("it talks without end, and nobody asked")
             self._beat()
         except FAILURES as error:
             raise as_lost(error, self.address) from None
 
-    def say_goodbye(self, until: float) -> None:
+    def begin_close(self, until: float) -> None:
         """`close` waits for the answer until then: without it the server logs a warning."""
         self.until = until
-        self._has_said_goodbye = True
+        self._is_closing = True
         try:
             self._send(wire.method_frame(0, wire.CLOSE, b"\x00\xc8" + b"\x00" * 5))
         except FAILURES:
             self.broken = True
 
     def close(self) -> None:
-        if not self.broken and not self._has_said_goodbye:
-            self.say_goodbye(time.monotonic() + GOODBYE_SECONDS)
+        if not self.broken and not self._is_closing:
+            self.begin_close(time.monotonic() + CLOSE_SECONDS)
         with suppress(*FAILURES):
             if not self.broken:
-                self.look()  # the time may have gone to others while the answer came
+                self.catch_up()  # the time may have gone to others while the answer came
                 self._reply(wire.CLOSE_OK)
         with suppress(OSError):
             self._socket.close()
@@ -371,10 +371,10 @@ class Connection:
 
 def close_all(connections: Sequence[Connection]) -> None:
     """In the time of one."""
-    until = time.monotonic() + GOODBYE_SECONDS
+    until = time.monotonic() + CLOSE_SECONDS
     for connection in connections:
         if not connection.broken:
-            connection.say_goodbye(until)
+            connection.begin_close(until)
     for connection in connections:
         connection.close()
 

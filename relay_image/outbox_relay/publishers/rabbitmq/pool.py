@@ -96,7 +96,7 @@ class Pool:
             # A share for each, so that one that does not answer leaves time for the others.
             share = now + (until - now) / (len(self._addresses) - tried)
             try:
-                with _refusals_told_apart():
+                with _refusals_recognised():
                     connection = Connection(address, tls, self._heartbeat, share)
                     try:
                         connection.open(who, settings.vhost, settings.exchange)
@@ -147,7 +147,7 @@ class Pool:
         if connection.broken and connection.blocked is None:
             return False
         try:
-            connection.look()
+            connection.catch_up()
         except Lost:
             connection.broken = True
             connection.blocked = None
@@ -157,7 +157,7 @@ class Pool:
 
 
 @contextmanager
-def _refusals_told_apart() -> Iterator[None]:
+def _refusals_recognised() -> Iterator[None]:
     """While we log in: nobody else would be let in by another host of the cluster either."""
     try:
         yield

@@ -16,7 +16,7 @@ from outbox_relay.publishers.protocol import CheckResult
 from outbox_relay.publishers.redis.copies import Copies
 from outbox_relay.publishers.redis.durability import Server, about_server
 from outbox_relay.publishers.redis.errors import (
-    NO_CLUSTER,
+    CLUSTER_NODE,
     OF_A_CLUSTER,
     ReplyError,
     kind_of,
@@ -95,7 +95,7 @@ def _would_refuse(wire: Wire, stream: str, until: float) -> ReplyError | None:
 def _refusal(address: Address, error: ReplyError) -> PublisherError:
     if lets_nobody_in(error):
         return BrokerRefused(f"Redis at {address} refuses us: {error.text}")
-    why = f"it is {NO_CLUSTER}: {error.text}" if error.code in OF_A_CLUSTER else error.text
+    why = f"it is {CLUSTER_NODE}: {error.text}" if error.code in OF_A_CLUSTER else error.text
     return PublisherError(f"Redis at {address} takes nothing: {why}")
 
 

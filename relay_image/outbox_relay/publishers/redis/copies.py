@@ -26,7 +26,7 @@ class Copies:
             return pack("WAITAOF", local, replicas, self._milliseconds(until))
         return pack("WAIT", replicas, self._milliseconds(until))
 
-    def judge(self, reply: object) -> Refused | None:
+    def shortfall(self, reply: object) -> Refused | None:
         """Why this is not enough, though the server itself has it; None if it is."""
         if isinstance(reply, ReplyError):
             return _short(f"Redis has it, and cannot wait for its copies: {reply.text}")
@@ -51,7 +51,7 @@ class Copies:
         if local:
             try:
                 # Only whether it is an answer: nothing was written yet that may be missing.
-                self.judge(wire.ask("WAITAOF", local, 0, AT_ONCE, until=until))
+                self.shortfall(wire.ask("WAITAOF", local, 0, AT_ONCE, until=until))
             except ReplyError as error:
                 return Refused(Error.of(ErrorClass.OUTAGE, "NO_AOF", f"wait.aof: {error.text}"))
         if replicas:

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 
 from outbox_core.contract.publishers.redis import RedisSettings
 from outbox_relay.publishers.protocol import CheckResult
-from outbox_relay.publishers.redis.errors import NO_CLUSTER, ReplyError
+from outbox_relay.publishers.redis.errors import CLUSTER_NODE, ReplyError
 from outbox_relay.publishers.redis.wire import Broken, Wire
 
 CONFIG = ("save", "appendfsync", "min-replicas-to-write", "proto-max-bulk-len")
@@ -74,7 +74,7 @@ def about_server(settings: RedisSettings, server: Server) -> list[CheckResult]:
 
 def _about_role(server: Server) -> Iterator[CheckResult]:
     if server.info.get("cluster_enabled") == "1":
-        yield CheckResult("fail", f"it is {NO_CLUSTER}")
+        yield CheckResult("fail", f"it is {CLUSTER_NODE}")
     if server.info.get("role") == "slave":
         yield CheckResult("fail", "it is a replica", "name the primary in redis.url")
 

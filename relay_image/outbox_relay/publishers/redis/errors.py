@@ -60,7 +60,7 @@ LETS_NOBODY_IN: Final = frozenset(("NOAUTH", "WRONGPASS", "DENIED", "NOPERM"))
 
 OF_A_CLUSTER: Final = frozenset(("MOVED", "ASK", "TRYAGAIN", "CLUSTERDOWN", "CROSSSLOT"))
 
-NO_CLUSTER: Final = "a node of a Redis Cluster, which is not supported"
+CLUSTER_NODE: Final = "a node of a Redis Cluster, which is not supported"
 
 
 def kind_of(error: ReplyError) -> ErrorClass:
@@ -82,7 +82,7 @@ def kind_of(error: ReplyError) -> ErrorClass:
 def error_of(error: ReplyError) -> Error:
     text = error.text
     if error.code in OF_A_CLUSTER:
-        text = f"{NO_CLUSTER}: {text}"
+        text = f"{CLUSTER_NODE}: {text}"
     return Error.of(kind_of(error), error.code, text)
 
 

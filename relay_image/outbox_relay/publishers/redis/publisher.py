@@ -32,7 +32,7 @@ from outbox_relay.publishers.redis.check import ask_server, check_redis
 from outbox_relay.publishers.redis.copies import Copies
 from outbox_relay.publishers.redis.entries import entries_for, stream_template
 from outbox_relay.publishers.redis.errors import ReplyError, error_of
-from outbox_relay.publishers.redis.transactions import TOO_LONG, TooLong, Transaction, plan
+from outbox_relay.publishers.redis.transactions import TOO_LONG, TooLong, Transaction, rounds_of
 from outbox_relay.publishers.redis.wire import Address, Broken, Login, Wire
 
 PUBLISHER_CLOSED: Final = Unsent("the publisher is closed")
@@ -94,7 +94,7 @@ class RedisPublisher:
         until = time.monotonic() + waited
         outcomes: list[Outcome | None] = [None] * len(batch)
         largest = self._settings.max_message_bytes
-        rounds = plan(batch, self._entries, largest, self._in_order, outcomes)
+        rounds = rounds_of(batch, self._entries, largest, self._in_order, outcomes)
         if rounds:
             wire = self._take(until)
             if isinstance(wire, Wire):
@@ -171,7 +171,7 @@ class RedisPublisher:
                 transaction.outcomes(lambda: wire.read(until))
             raise
         found = [transaction.outcomes(lambda: wire.read(until)) for transaction in transactions]
-        if waiting and (short := self._copies.judge(wire.read(until))):
+        if waiting and (short := self._copies.shortfall(wire.read(until))):
             return [[short if isinstance(o, Acked) else o for o in found_] for found_ in found]
         return found
 

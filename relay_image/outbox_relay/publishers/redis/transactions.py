@@ -95,7 +95,7 @@ def _fit(begun: object, queued: Sequence[object]) -> bool:
     return begun == b"OK" and all(q == b"QUEUED" or isinstance(q, ReplyError) for q in queued)
 
 
-def plan(
+def rounds_of(
     batch: Sequence[Claim],
     entries: Entries,
     largest: int,

@@ -59,7 +59,7 @@ class Letters:
     def __call__(self, claim: Claim) -> Letter | Refused:
         try:
             email = parse(claim.payload)
-            self._judge(email)
+            self._check_allowed(email)
             content = self._write(claim, email)
         except Unfit as error:
             return refused(error.code, str(error))
@@ -72,7 +72,7 @@ class Letters:
         sender = email.sender or self._sender
         return Letter(sender.address, email.sender is not None, email.recipients, content)
 
-    def _judge(self, email: Email) -> None:
+    def _check_allowed(self, email: Email) -> None:
         recipients = email.recipients
         if len(recipients) > self._settings.max_recipients:
             raise Unfit(

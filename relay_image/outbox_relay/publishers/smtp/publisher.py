@@ -36,7 +36,7 @@ IDLE_UNASKED_SECONDS = 1.0
 """A connection that was idle for longer is asked first whether it still is one."""
 GRACE_SECONDS = 1.0
 """After the deadline, for threads whose connection was cut to say what they know."""
-CLOSED = Unsent("the publisher is closed")
+PUBLISHER_CLOSED = Unsent("the publisher is closed")
 NOT_STARTED = Unsent("not started: too little time was left before the deadline")
 
 
@@ -177,7 +177,7 @@ class SmtpPublisher:
         call = Call(batch, waited)
         with self._changed:
             if self._closed:
-                return [CLOSED] * len(batch)
+                return [PUBLISHER_CLOSED] * len(batch)
             self._calls.add(call)
             helpers = min(self._settings.connections, len(batch))
             jobs = [self._threads.submit(self._drain, call) for _ in range(helpers)]

@@ -10,7 +10,7 @@ from outbox_relay.publishers.messages import TEMPLATE_FIELDS
 from outbox_relay.publishers.protocol import CheckResult
 from outbox_relay.publishers.sqs.connection import Connections
 from outbox_relay.publishers.sqs.endpoint import region_of
-from outbox_relay.publishers.sqs.errors import CallFailed
+from outbox_relay.publishers.sqs.errors import RequestFailed
 from outbox_relay.publishers.sqs.messages import queue_template
 
 REQUEST_SECONDS = 5.0
@@ -23,7 +23,7 @@ def probe_sqs(settings: SqsSettings, connections: Connections) -> None:
     queue = queue_template(settings).fill(dict.fromkeys(TEMPLATE_FIELDS, "outbox-probe"))
     try:
         attributes_of(settings, connections, str(queue))
-    except CallFailed as error:
+    except RequestFailed as error:
         if error.lets_nobody_in:
             text = f"SQS at {connections.endpoint} does not let us in: {error}"
             raise BrokerRefused(without_secrets(text)) from None
@@ -50,7 +50,7 @@ def about(settings: SqsSettings, connections: Connections, queue: str) -> Iterat
     name = queue.rpartition("/")[2]
     try:
         found = attributes_of(settings, connections, queue)
-    except CallFailed as error:
+    except RequestFailed as error:
         if error.code in ABSENT:
             yield CheckResult("fail", f"queue {name} does not exist", f"create {queue}")
         elif error.code == "AccessDenied":
@@ -102,5 +102,5 @@ def attributes_of(settings: SqsSettings, connections: Connections, queue: str) -
     answer = connections.ask("GetQueueAttributes", request, until)
     found = answer.get("Attributes", {})
     if not isinstance(found, dict) or not all(isinstance(v, str) for v in found.values()):
-        raise CallFailed("BAD_ANSWER", "the answer is not one of SQS", 200)
+        raise RequestFailed("BAD_ANSWER", "the answer is not one of SQS", 200)
     return found

@@ -25,14 +25,14 @@ from outbox_core.contract.publishers.sqs import SqsSettings
 from outbox_core.errors import SettingsError
 from outbox_relay.publishers.resolving import reach
 from outbox_relay.publishers.sqs.credentials import Signer
-from outbox_relay.publishers.sqs.errors import ASKS_FOR_PATIENCE, CallFailed, plain
+from outbox_relay.publishers.sqs.errors import ASKS_FOR_PATIENCE, RequestFailed, plain
 
 LARGEST_ANSWER = 1 << 20
 PIECE = 1 << 16
 IDLE_SECONDS = 15.0
 """A connection that was not used for longer may have been closed on the way, unnoticed."""
 
-Answer = dict[str, Any]
+Document = dict[str, Any]
 
 
 class Wire:
@@ -91,15 +91,15 @@ class _TooLate(Exception):
     """Nothing was sent."""
 
 
-class Call:
-    """A request on its way."""
+class Request:
+    """On its way, or about to be."""
 
-    def __init__(self, target: str, request: Answer, until: float) -> None:
+    def __init__(self, target: str, document: Document, until: float) -> None:
         self.target = target
-        self.body = json.dumps(request, separators=(",", ":")).encode()
+        self.body = json.dumps(document, separators=(",", ":")).encode()
         self.until = until
         self.wire: Wire | None = None
-        self.future: Future[Answer]
+        self.future: Future[Document]
 
 
 class Connections:
@@ -114,7 +114,7 @@ class Connections:
         self._signer = signer
         self._lock = threading.Lock()
         self._idle: list[Wire] = []
-        self._calls: set[Call] = set()
+        self._requests: set[Request] = set()
         self._closed = self._stopped = False
         self._pool = ThreadPoolExecutor(settings.concurrency, "sqs")
 
@@ -122,83 +122,85 @@ class Connections:
     def endpoint(self) -> str:
         return self._url
 
-    def ask(self, target: str, request: Answer, until: float) -> Answer:
-        """CallFailed unless it was done."""
-        (answer,) = self.ask_all(target, [request], until)
+    def ask(self, target: str, document: Document, until: float) -> Document:
+        """RequestFailed unless it was done."""
+        (answer,) = self.ask_all(target, [document], until)
         if answer is None:
-            raise CallFailed("CLOSED", "not asked: there was no time, or the publisher is closed")
-        if isinstance(answer, CallFailed):
+            raise RequestFailed(
+                "CLOSED", "not asked: there was no time, or the publisher is closed"
+            )
+        if isinstance(answer, RequestFailed):
             raise answer
         return answer
 
     def ask_all(
-        self, target: str, requests: Sequence[Answer], until: float
-    ) -> list[Answer | CallFailed | None]:
+        self, target: str, documents: Sequence[Document], until: float
+    ) -> list[Document | RequestFailed | None]:
         """None: it was never sent."""
-        calls = [Call(target, request, until) for request in requests]
+        requests = [Request(target, document, until) for document in documents]
         with self._lock:
             if self._closed:
-                return [None] * len(calls)
-            self._calls.update(calls)
-            for call in calls:
-                call.future = self._pool.submit(self._run, call)
-        wait([call.future for call in calls], max(0.0, until - time.monotonic()))
-        answers = [self._result(call) for call in calls]
+                return [None] * len(requests)
+            self._requests.update(requests)
+            for request in requests:
+                request.future = self._pool.submit(self._run, request)
+        wait([request.future for request in requests], max(0.0, until - time.monotonic()))
+        answers = [self._result(request) for request in requests]
         with self._lock:
-            self._calls.difference_update(calls)
+            self._requests.difference_update(requests)
         return answers
 
     def close(self, timeout: float) -> None:
         with self._lock:
             self._closed = True
-            calls = list(self._calls)
-        wait([call.future for call in calls], timeout)
+            requests = list(self._requests)
+        wait([request.future for request in requests], timeout)
         self._stopped = True  # the threads find it out: nobody hears of a future that is cancelled
         self._pool.shutdown(wait=False)
-        for call in calls:
-            self._cut(call)
+        for request in requests:
+            self._cut(request)
         with self._lock:
             idle, self._idle = self._idle, []
         for wire in idle:
             wire.close()
 
-    def _result(self, call: Call) -> Answer | CallFailed | None:
-        if call.future.cancel():
+    def _result(self, request: Request) -> Document | RequestFailed | None:
+        if request.future.cancel():
             return None
-        if not call.future.done():
-            self._cut(call)
-            return CallFailed("NO_ANSWER", "no answer in time")
-        error = call.future.exception()
+        if not request.future.done():
+            self._cut(request)
+            return RequestFailed("NO_ANSWER", "no answer in time")
+        error = request.future.exception()
         if error is None:
-            return call.future.result()
+            return request.future.result()
         if isinstance(error, _TooLate):
             return None
-        if not isinstance(error, CallFailed):
+        if not isinstance(error, RequestFailed):
             return _trouble(error, self._url)
         if error.lets_nobody_in:
             self._signer.forget()
         return error
 
-    def _run(self, call: Call) -> Answer:
-        if self._is_late(call):
+    def _run(self, request: Request) -> Document:
+        if self._is_late(request):
             raise _TooLate  # those before it took all the time
-        headers = self._signer.headers(self._url, call.target, call.body)
-        wire = call.wire = self._take()
+        headers = self._signer.headers(self._url, request.target, request.body)
+        wire = request.wire = self._take()
         # To find the keys takes as long as those who have them like. Asked again only now, when
         # there is a wire: a caller that gives up later than this finds it, and cuts it.
-        if self._is_late(call):
+        if self._is_late(request):
             wire.close()
             raise _TooLate
         try:
-            status, received, body = wire.post("/", headers, call.body, call.until)
+            status, received, body = wire.post("/", headers, request.body, request.until)
         except BaseException:
             wire.close()
             raise
-        self._give_back(call, wire)
+        self._give_back(request, wire)
         return _answer(status, received, body)
 
-    def _is_late(self, call: Call) -> bool:
-        return self._stopped or time.monotonic() >= call.until
+    def _is_late(self, request: Request) -> bool:
+        return self._stopped or time.monotonic() >= request.until
 
     def _take(self) -> Wire:
         while True:
@@ -213,14 +215,14 @@ class Connections:
             return Wire(http.client.HTTPConnection(self._host, self._port))
         return Wire(http.client.HTTPSConnection(self._host, self._port, context=self._tls))
 
-    def _cut(self, call: Call) -> None:
+    def _cut(self, request: Request) -> None:
         with self._lock:  # it may be given back just now, and be another call's at once
-            if call.wire is not None:
-                call.wire.cut()
+            if request.wire is not None:
+                request.wire.cut()
 
-    def _give_back(self, call: Call, wire: Wire) -> None:
+    def _give_back(self, request: Request, wire: Wire) -> None:
         with self._lock:
-            call.wire = None
+            request.wire = None
             if not self._closed:
                 self._idle.append(wire)
                 return
@@ -245,7 +247,7 @@ def _body(response: http.client.HTTPResponse) -> bytes:
     return bytes(found)
 
 
-def _answer(status: int, headers: http.client.HTTPMessage, body: bytes) -> Answer:
+def _answer(status: int, headers: http.client.HTTPMessage, body: bytes) -> Document:
     try:
         found = json.loads(body)
     except (ValueError, RecursionError):
@@ -253,24 +255,24 @@ def _answer(status: int, headers: http.client.HTTPMessage, body: bytes) -> Answe
     if status == 200 and isinstance(found, dict):
         return found
     if status == 200:
-        raise CallFailed("BAD_ANSWER", "the answer is not one of SQS", status)
+        raise RequestFailed("BAD_ANSWER", "the answer is not one of SQS", status)
     told = found if isinstance(found, dict) else {}
     code = str(told.get("__type") or told.get("code") or f"HTTP_{status}")
     text = told.get("message") or told.get("Message") or f"HTTP status {status}"
     if status >= 500 and plain(code) not in ASKS_FOR_PATIENCE:
         code, text = f"HTTP_{status}", f"{code}: {text}"
-    raise CallFailed(code, str(text), status, _seconds(headers.get("Retry-After")))
+    raise RequestFailed(code, str(text), status, _seconds(headers.get("Retry-After")))
 
 
 def _seconds(retry_after: str | None) -> float:
     return float(retry_after) if retry_after and retry_after.isdecimal() else 0.0
 
 
-def _trouble(error: BaseException, url: str) -> CallFailed:
+def _trouble(error: BaseException, url: str) -> RequestFailed:
     """Whatever it was, no event is to blame, and it may have been sent."""
     text = f"{url}: {error}" if str(error) else f"{url}: {type(error).__name__}"
     if isinstance(error, ssl.SSLError):
-        return CallFailed("TLS_FAILED", text)
+        return RequestFailed("TLS_FAILED", text)
     if isinstance(error, TimeoutError):
-        return CallFailed("NO_ANSWER", text)
-    return CallFailed("NO_CONNECTION", text)
+        return RequestFailed("NO_ANSWER", text)
+    return RequestFailed("NO_CONNECTION", text)

@@ -18,7 +18,7 @@ from botocore.session import Session
 
 from outbox_core.contract.publishers.sqs import SqsSettings
 from outbox_core.errors import SettingsError
-from outbox_relay.publishers.sqs.errors import CallFailed
+from outbox_relay.publishers.sqs.errors import RequestFailed
 
 ASKING_SECONDS = 5
 
@@ -33,7 +33,7 @@ class Signer:
         self._found: Any = None
 
     def headers(self, url: str, target: str, body: bytes) -> dict[str, str]:
-        """Of a signed request; CallFailed without keys."""
+        """Of a signed request; RequestFailed without keys."""
         request = AWSRequest(
             "POST",
             url,
@@ -48,7 +48,7 @@ class Signer:
         # By http.client they would be refused as well, and quoted.
         if not all(value.isascii() and value.isprintable() for value in headers.values()):
             text = "a line break, or another character that no key has, is in the key or the token"
-            raise CallFailed("NO_CREDENTIALS", text)
+            raise RequestFailed("NO_CREDENTIALS", text)
         return headers
 
     def forget(self) -> None:
@@ -65,7 +65,7 @@ class Signer:
                 found.get_frozen_credentials()
             )  # they renew themselves here, one thread at a time
         except (BotoCoreError, ClientError, SettingsError) as error:
-            raise CallFailed("NO_CREDENTIALS", str(error)) from None
+            raise RequestFailed("NO_CREDENTIALS", str(error)) from None
 
     def _find(self) -> Any:
         settings = self._settings
@@ -85,7 +85,7 @@ class Signer:
         )
         found = session.get_credentials()
         if found is None:
-            raise CallFailed(
+            raise RequestFailed(
                 "NO_CREDENTIALS",
                 "no credentials: give the pods' service account a role, or set accessKeyId and "
                 "secretAccessKey",

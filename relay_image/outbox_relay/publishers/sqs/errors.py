@@ -76,7 +76,7 @@ OF_THE_EVENT: Final = frozenset(
 """Of the answers to a whole request, what is surely the event's own if it was alone in it."""
 
 
-class CallFailed(Exception):
+class RequestFailed(Exception):
     """A request has no answer, or one that is an error."""
 
     def __init__(self, code: str, text: str, status: int = 0, after: float = 0.0) -> None:
@@ -123,7 +123,7 @@ def refused_entry(failed: dict[str, Any]) -> Refused:
     code = plain(str(failed.get("Code") or "UNKNOWN"))
     text = str(failed.get("Message") or code)
     if code in OF_THE_QUEUE or code in ASKS_FOR_PATIENCE or code in LETS_NOBODY_IN:
-        return CallFailed(code, text).refused()
+        return RequestFailed(code, text).refused()
     # Nothing but true: some servers write "false", and by that no event dies.
     kind = ErrorClass.EVENT if failed.get("SenderFault") is True else ErrorClass.TRANSIENT
     return Refused(Error.of(kind, code, text))
