@@ -22,7 +22,7 @@ def _table(rows: Iterable[tuple[str, str]]) -> tuple[tuple[IpNetwork, str], ...]
     return tuple((ip_network(network), what) for network, what in rows)
 
 
-NEVER: Final = _table(
+NEVER_ALLOWED: Final = _table(
     [
         ("169.254.0.0/16", "link-local, where clouds serve metadata and credentials"),
         ("168.63.129.16/32", "a metadata service (Azure)"),
@@ -79,7 +79,7 @@ GLOBAL_UNICAST: Final = IPv6Network("2000::/3")
 def why_never(ip: IpAddress) -> str | None:
     """Why this address is not for events, whatever the resource allows; None if it may be."""
     for address in (ip, *_embedded(ip)):
-        if what := _lookup(NEVER, address):
+        if what := _lookup(NEVER_ALLOWED, address):
             return what if address is ip else f"it stands for {address}: {what}"
     return None
 

@@ -28,8 +28,8 @@ from outbox_core.model.attempt import (
     without_secrets,
 )
 
-NEVER: Final = frozenset((400, 404, 405, 410, 413, 415, 422))
-AWAY: Final = frozenset((502, 503, 504))
+PERMANENT_STATUSES: Final = frozenset((400, 404, 405, 410, 413, 415, 422))
+AWAY_STATUSES: Final = frozenset((502, 503, 504))
 KEPT_BODY_BYTES: Final = 2000
 SHOWN_BODY_CHARS: Final = 300
 """Of a refusal, beside its reason."""
@@ -59,9 +59,9 @@ def outcome_of(answer: Answer, now: datetime) -> Outcome:
     status = answer.status
     if 200 <= status < 300:
         return Acked(answer.text)
-    if status in NEVER:
+    if status in PERMANENT_STATUSES:
         kind = ErrorClass.EVENT
-    elif status in AWAY:
+    elif status in AWAY_STATUSES:
         kind = ErrorClass.DESTINATION
     else:
         kind = ErrorClass.TRANSIENT
@@ -75,7 +75,7 @@ def outcome_of_check(answer: Answer, now: datetime) -> Outcome | None:
     if answer.status == HTTPStatus.NOT_FOUND:
         return None
     # Nobody knows whether it arrived: that is no fault of the event.
-    kind = ErrorClass.DESTINATION if answer.status in AWAY else ErrorClass.TRANSIENT
+    kind = ErrorClass.DESTINATION if answer.status in AWAY_STATUSES else ErrorClass.TRANSIENT
     text = f"the check answered {_described(answer)}"
     return Refused(Error.of(kind, f"CHECK_{answer.status}", text), after(answer, now))
 

@@ -41,7 +41,7 @@ from outbox_relay.publishers.protocol import CheckResult, Sample
 
 PROBE_SECONDS: Final = 5.0
 REPORT_SECONDS: Final = 2.0
-THREADS: Final = 512
+MOST_THREADS: Final = 512
 """More than workers times concurrency can use: a thread is made when it is needed."""
 PUBLISHER_CLOSED: Final = Unsent("the publisher is closed")
 
@@ -73,7 +73,7 @@ class HttpPublisher:
             is_answer=is_answer,
         )
         self._call = threading.local()
-        self._helpers = ThreadPoolExecutor(THREADS, "http")
+        self._helpers = ThreadPoolExecutor(MOST_THREADS, "http")
         self._changed = threading.Condition()
         self._calls = 0
         self._stop_at: float | None = None

@@ -19,7 +19,7 @@ from outbox_core.contract.values import SecretRef
 from outbox_core.errors import SettingsError
 from outbox_relay.publishers.tls import tls_context
 
-SHORTEST_SECRET: Final = 4
+SHORTEST_SECRET_CHARS: Final = 4
 """To hide a shorter one would spoil what people are to read, and show the letters."""
 STARS: Final = b"***"
 
@@ -79,7 +79,7 @@ class Hidden:
             form.encode()
             for secret in secrets
             for form in (secret, json.dumps(secret)[1:-1], secret.replace("/", "\\/"))
-            if len(secret) >= SHORTEST_SECRET
+            if len(secret) >= SHORTEST_SECRET_CHARS
         }
         # The longest first: it may contain another.
         self._forms = sorted(forms, key=len, reverse=True)
@@ -96,7 +96,7 @@ def _without_beginning(text: bytes, secret: bytes) -> bytes:
     """Only the beginning of an answer is read, or the connection is lost: it may end within a
     secret."""
     at = max(0, len(text) - len(secret) + 1)
-    while (at := text.find(secret[:SHORTEST_SECRET], at)) >= 0:
+    while (at := text.find(secret[:SHORTEST_SECRET_CHARS], at)) >= 0:
         if secret.startswith(text[at:]):
             return text[:at] + STARS
         at += 1

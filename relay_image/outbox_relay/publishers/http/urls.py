@@ -19,7 +19,7 @@ from outbox_relay.publishers.messages import TEMPLATE_FIELDS, Template
 URL_FIELDS: Final = (*TEMPLATE_FIELDS, "aggregate_id")
 CHECK_FIELDS: Final = (*URL_FIELDS, "idempotency_key", "event_id")
 ENTITY_FIELDS: Final = ("entity_type", "entity_id")
-LONGEST_URL: Final = 8000
+LONGEST_URL_CHARS: Final = 8000
 ENCODED_DOT: Final = re.compile(r"(?i)%2e")
 SEPARATOR: Final = re.compile(r"(?i)/|%2f|%5c")
 """Of a path; the encoded ones too, since some servers decode a path before they walk it."""
@@ -81,8 +81,8 @@ def _template(url: str, setting: str, fields: Sequence[str]) -> Template:
 
 
 def illegal_url(url: str) -> str | None:
-    if len(url) > LONGEST_URL:
-        return f"it is longer than {LONGEST_URL} characters"
+    if len(url) > LONGEST_URL_CHARS:
+        return f"it is longer than {LONGEST_URL_CHARS} characters"
     if "#" in url:
         return "it may have no fragment"
     try:

@@ -20,7 +20,7 @@ from outbox_relay.publishers.messages import (
     refused,
 )
 
-LONGEST_SUBJECT: Final = 1000
+LONGEST_SUBJECT_BYTES: Final = 1000
 """The server's line may have 4096 bytes, and there is more in it than the subject."""
 HEADER_NAME: Final = re.compile(r"[!-9;-~]+")
 TO_ENCODE: Final = re.compile(r'[^!-~]|["%]')
@@ -123,8 +123,8 @@ def illegal_subject(name: str) -> str | None:
         return "it must not contain wildcards"
     if name.startswith("$") or tokens[0] == "_INBOX":
         return "names that begin with $ or _INBOX are the server's own"
-    if len(name.encode()) > LONGEST_SUBJECT:
-        return f"it must not be longer than {LONGEST_SUBJECT} bytes"
+    if len(name.encode()) > LONGEST_SUBJECT_BYTES:
+        return f"it must not be longer than {LONGEST_SUBJECT_BYTES} bytes"
     return None
 
 

@@ -34,17 +34,17 @@ from outbox_relay.publishers.nats.check import check_nats
 from outbox_relay.publishers.nats.connection import Connection
 from outbox_relay.publishers.nats.errors import ATOMIC_DISABLED, DUPLICATE_IN_BATCH, Problem
 from outbox_relay.publishers.nats.messages import Message, Messages, subject_template, too_large
-from outbox_relay.publishers.nats.sender import BATCH_ROOM, send_atomically, send_each
+from outbox_relay.publishers.nats.sender import BATCH_OVERHEAD_BYTES, send_atomically, send_each
 from outbox_relay.publishers.nats.streams import Streams
 from outbox_relay.publishers.parking import Parked
 from outbox_relay.publishers.protocol import CheckResult, Sample
 
 log = logging.getLogger(__name__)
 
-MOST_AT_ONCE = 1000
+MOST_EVENTS_AT_ONCE = 1000
 """The server's limit of an atomic batch."""
 MOST_BYTES_AT_ONCE = 8 << 20
-FEWEST_AT_ONCE = 8
+FEWEST_EVENTS_IN_BATCH = 8
 """Fewer are sooner there each by itself: any batch takes the server 5 to 15 ms, a single event
 about 0.6 ms, on a disk that syncs in 0.4 ms and with a sync for each of them. There both cost the
 same at some twelve events; at fewer where a sync takes longer."""
@@ -149,7 +149,7 @@ class NatsPublisher:
         order = KeyOrder(self._in_order)
         outcomes: dict[int, Outcome] = {}
         made: dict[int, Message] = {}
-        largest = connection.max_payload - BATCH_ROOM
+        largest = connection.max_payload - BATCH_OVERHEAD_BYTES
         for claim in batch:
             if order.failed_keys and order.blocks(claim):
                 continue
@@ -213,7 +213,7 @@ class NatsPublisher:
             size = 0
             for claim in claims:
                 size += made[claim.seq].size
-                if part and (len(part) == MOST_AT_ONCE or size > MOST_BYTES_AT_ONCE):
+                if part and (len(part) == MOST_EVENTS_AT_ONCE or size > MOST_BYTES_AT_ONCE):
                     yield stream, part
                     part, size = [], made[claim.seq].size
                 part.append(claim)
@@ -245,7 +245,7 @@ class NatsPublisher:
             record(wave, send_each(connection, [made[c.seq] for c in wave], until))
 
     def _is_worth_a_batch(self, claims: Sequence[Claim]) -> bool:
-        if len(claims) >= FEWEST_AT_ONCE:
+        if len(claims) >= FEWEST_EVENTS_IN_BATCH:
             return True
         # Each by itself, every event of a key would wait for the answer to the one before it.
         keys = [claim.ordering_key for claim in claims if claim.ordering_key is not None]

@@ -15,7 +15,7 @@ from outbox_relay.publishers.nats.messages import Message
 from outbox_relay.publishers.nats.streams import answer_of, why_nobody_answered
 
 FIRST_LINE = b"NATS/1.0\r\n"
-BATCH_ROOM = 160
+BATCH_OVERHEAD_BYTES = 160
 """What the headers of a batch, and the lines around ours, add to a message at most."""
 
 

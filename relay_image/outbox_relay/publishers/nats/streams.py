@@ -21,9 +21,9 @@ INFO = "$JS.API.STREAM.INFO."
 FIRST_WITH_ATOMIC = (2, 12)
 REMEMBER_SECONDS = 60.0
 REMEMBER_NONE_SECONDS = 10.0
-MOST_REMEMBERED = 20_000
+MOST_SUBJECTS_REMEMBERED = 20_000
 PATIENCE_SECONDS = 2.0
-MOST_AT_ONCE = 1000
+MOST_SUBJECTS_AT_ONCE = 1000
 
 
 class Remembered(NamedTuple):
@@ -53,9 +53,9 @@ class Streams:
         fresh = {s for s in subjects if (k := self._remembered.get(s)) is None or k.until < now}
         if not fresh:
             return
-        if len(self._remembered) > MOST_REMEMBERED:
+        if len(self._remembered) > MOST_SUBJECTS_REMEMBERED:
             self._remembered.clear()
-        asked = sorted(fresh)[:MOST_AT_ONCE]
+        asked = sorted(fresh)[:MOST_SUBJECTS_AT_ONCE]
         until = min(until, now + PATIENCE_SECONDS)
         stream_of = self._streams_of(connection, asked, until)
         names = sorted({name for name in stream_of.values() if name is not None})

@@ -23,8 +23,8 @@ from outbox_relay.publishers.resolving import reach
 
 T = TypeVar("T")
 
-LARGEST_FRAME = 131_072
-SMALLEST_FRAME = 4096
+LARGEST_FRAME_BYTES = 131_072
+SMALLEST_FRAME_BYTES = 4096
 """Every side of AMQP takes that much."""
 READ_BYTES = 262_144
 LONGEST_POLL_SECONDS = 0.2
@@ -122,7 +122,7 @@ class Connection:
         self.until = until
         self.blocked: str | None = None
         """Why the server takes no messages now, by its own words."""
-        self.largest_frame = LARGEST_FRAME
+        self.largest_frame = LARGEST_FRAME_BYTES
         self.used_at = time.monotonic()
         self.broken = False
         """Not to be used again."""
@@ -165,8 +165,8 @@ class Connection:
             raise BrokerRefused(f"RabbitMQ: {text}: {CURES[login.mechanism]}")
         self._send(wire.start_ok(*login))
         _, frame, heartbeat = wire.tuning(self._reply(wire.TUNE).payload)
-        self.largest_frame = min(frame or LARGEST_FRAME, LARGEST_FRAME)
-        if self.largest_frame < SMALLEST_FRAME:
+        self.largest_frame = min(frame or LARGEST_FRAME_BYTES, LARGEST_FRAME_BYTES)
+        if self.largest_frame < SMALLEST_FRAME_BYTES:
             raise wire.BadFrame(f"it takes frames of {frame} bytes: too few for any message")
         self._heartbeat = min(self._heartbeat, heartbeat or self._heartbeat)
         self._send(wire.tune_ok(1, self.largest_frame, max(1, int(self._heartbeat))))

@@ -34,7 +34,7 @@ BEHIND_THE_KEY: Final = "' in exchange "
 CUT: Final = "..."
 """A text of AMQP has 255 bytes; so RabbitMQ ends what is longer, perhaps within a character."""
 MAX_SIZE: Final = re.compile(r"max size:? ([0-9]+)")
-SMALLEST_LIMIT: Final = 1000
+SMALLEST_LIMIT_BYTES: Final = 1000
 """As of `maxMessageBytes`. A server that says less is out of order: no reason to give up events."""
 
 
@@ -80,7 +80,7 @@ def largest_taken(lost: Lost) -> int | None:
     if isinstance(lost, ClosedByServer) and lost.why.code == PRECONDITION_FAILED:
         found = MAX_SIZE.search(lost.why.text)
         limit = int(found[1]) if found else 0
-        return limit if limit >= SMALLEST_LIMIT else None
+        return limit if limit >= SMALLEST_LIMIT_BYTES else None
     return None
 
 

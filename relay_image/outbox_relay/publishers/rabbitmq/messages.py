@@ -36,8 +36,8 @@ def routing_key_template(settings: RabbitMQSettings) -> Template:
 
 
 def longer_than_a_name(name: str) -> str | None:
-    if len(name.encode(errors="replace")) > wire.LONGEST_SHORT_STRING:
-        return f"it may have {wire.LONGEST_SHORT_STRING} bytes"
+    if len(name.encode(errors="replace")) > wire.LONGEST_SHORT_STRING_BYTES:
+        return f"it may have {wire.LONGEST_SHORT_STRING_BYTES} bytes"
     return None
 
 
@@ -149,7 +149,7 @@ def _if_short(text: str | bytes) -> bytes:
     """As a property, which takes 255 bytes; a longer one is in the headers alone."""
     raw = text.encode() if isinstance(text, str) else text
     size = len(raw)
-    return bytes((size,)) + raw if size <= wire.LONGEST_SHORT_STRING else b""
+    return bytes((size,)) + raw if size <= wire.LONGEST_SHORT_STRING_BYTES else b""
 
 
 def _unix_seconds(moment: Moment) -> int:

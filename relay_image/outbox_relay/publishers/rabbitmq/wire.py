@@ -15,7 +15,7 @@ CHANNEL: Final = 1
 """The only one of a connection: a connection belongs to one call at a time."""
 FRAME_END: Final = 0xCE
 FRAME_OVERHEAD: Final = 8
-LONGEST_SHORT_STRING: Final = 255
+LONGEST_SHORT_STRING_BYTES: Final = 255
 
 METHOD, HEADER, BODY, HEARTBEAT = 1, 2, 3, 8
 OF_CONNECTION: Final = 10
@@ -107,8 +107,8 @@ def method_frame(channel: int, method: Method, arguments: bytes = b"") -> bytes:
 
 def short_string(text: str) -> bytes:
     raw = text.encode()
-    if len(raw) > LONGEST_SHORT_STRING:
-        raise ValueError(f"longer than {LONGEST_SHORT_STRING} bytes: {text[:40]}...")
+    if len(raw) > LONGEST_SHORT_STRING_BYTES:
+        raise ValueError(f"longer than {LONGEST_SHORT_STRING_BYTES} bytes: {text[:40]}...")
     return bytes([len(raw)]) + raw
 
 

@@ -8,7 +8,7 @@ from outbox_core.model.attempt import Error, ErrorClass, Refused
 from outbox_relay.publishers.redis.errors import ReplyError
 from outbox_relay.publishers.redis.wire import Broken, Wire, pack
 
-AT_ONCE: Final = 1
+SHORTEST_WAIT_MS: Final = 1
 """Milliseconds; 0 would be forever."""
 
 
@@ -51,7 +51,7 @@ class Copies:
         if local:
             try:
                 # Only whether it is an answer: nothing was written yet that may be missing.
-                self.shortfall(wire.ask("WAITAOF", local, 0, AT_ONCE, until=until))
+                self.shortfall(wire.ask("WAITAOF", local, 0, SHORTEST_WAIT_MS, until=until))
             except ReplyError as error:
                 return Refused(Error.of(ErrorClass.OUTAGE, "NO_AOF", f"wait.aof: {error.text}"))
         if replicas:
@@ -72,7 +72,7 @@ class Copies:
     def _milliseconds(self, until: float) -> int:
         # A little less than what is left, so that the answer still arrives in time.
         left = min(self._wait.timeout.total_seconds(), 0.9 * (until - time.monotonic()))
-        return max(AT_ONCE, int(left * 1000))
+        return max(SHORTEST_WAIT_MS, int(left * 1000))
 
 
 def _short(text: str) -> Refused:

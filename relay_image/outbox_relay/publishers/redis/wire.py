@@ -28,14 +28,14 @@ DEFAULT_PORT: Final = 6379
 CLIENT_NAME: Final = "outbox-relay"
 SEND_BYTES: Final = 1 << 20
 RECEIVE_BYTES: Final = 1 << 16
-LARGEST_ANSWER: Final = 1 << 20
+LARGEST_ANSWER_BYTES: Final = 1 << 20
 """In bytes: many times what Redis says to anything that we ask."""
 MOST_ELEMENTS: Final = 100_000
 """Of an answer's lists together; the longest that Redis sends us has one for each entry of a
 transaction."""
 LIST: Final = re.compile(rb"[*%~>|]([0-9]{1,19})\r")
 """The beginning of a list, or of what RESP3 has besides."""
-LONGEST_LIST: Final = 20
+LONGEST_LIST_HEAD_BYTES: Final = 20
 """Bytes of such a beginning that may come before the rest of it does."""
 CONNECT_SECONDS: Final = 5.0
 """For one address: a name may have several, of which the first is away."""
@@ -144,10 +144,10 @@ class Wire:
                 # hiredis keeps all of an answer until it ends, and makes room for a list as soon as
                 # it knows its length: without bounds, the peer decides how much memory we take.
                 seen = self._seen + data
-                self._seen = seen[-LONGEST_LIST:]
+                self._seen = seen[-LONGEST_LIST_HEAD_BYTES:]
                 size += len(data)
                 elements += sum(map(int, LIST.findall(seen)))
-                if size > LARGEST_ANSWER or elements > MOST_ELEMENTS:
+                if size > LARGEST_ANSWER_BYTES or elements > MOST_ELEMENTS:
                     raise Broken("NOT_REDIS", f"what answers at {self.address} does not end")
                 reader.feed(data)
         except Broken:

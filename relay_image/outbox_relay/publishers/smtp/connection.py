@@ -26,9 +26,9 @@ from outbox_relay.publishers.smtp.errors import GOING_AWAY, LETS_NOBODY_IN, Stag
 from outbox_relay.publishers.smtp.messages import Letter
 from outbox_relay.publishers.tls import tls_context
 
-PIPELINED: Final = 100
+PIPELINED_COMMANDS: Final = 100
 """Commands in one write: their answers must fit into what the network holds."""
-LONGEST_RESULT: Final = 500
+LONGEST_RESULT_CHARS: Final = 500
 LONGEST_REPLY_BYTES: Final = 64_000
 LEAST_SECONDS: Final = 0.01
 _CONTROL: Final = re.compile(r"[\x00-\x1f\x7f]+")
@@ -253,7 +253,7 @@ class Connection:
         if not _is_good(reply):
             return self._refused(Stage.DATA, reply)
         without = "".join(f"; refused: {a} ({code} {text})" for a, (code, text) in bad)
-        return Acked(f"{reply[0]} {reply[1]}{without}"[:LONGEST_RESULT])
+        return Acked(f"{reply[0]} {reply[1]}{without}"[:LONGEST_RESULT_CHARS])
 
     def _refused(self, stage: Stage, reply: Reply, of_event: bool = True) -> Refused:
         if reply[0] in GOING_AWAY:
@@ -274,8 +274,8 @@ class Connection:
         """An answer to each. Where the first is refused the others mean nothing."""
         if "pipelining" in self.features:
             replies: list[Reply] = []
-            for start in range(0, len(commands), PIPELINED):
-                part = commands[start : start + PIPELINED]
+            for start in range(0, len(commands), PIPELINED_COMMANDS):
+                part = commands[start : start + PIPELINED_COMMANDS]
                 self._client.send("".join(f"{command}\r\n" for command in part))
                 replies += [self._reply() for _ in part]
             return replies

@@ -12,9 +12,9 @@ class Stage(Enum):
     DATA = "DATA"
 
 
-LOST: Final = -1
+NO_REPLY: Final = -1
 """smtplib's code for an answer that is none."""
-GOING_AWAY: Final = frozenset((421, LOST))
+GOING_AWAY: Final = frozenset((421, NO_REPLY))
 """The server ends the connection, whatever was asked."""
 LETS_NOBODY_IN: Final = frozenset((530, 534, 535, 538))
 """A login is missing or wrong: a person must change it, and no event can help it."""

@@ -33,7 +33,7 @@ FIELDS: Final = frozenset(
 )
 ATTACHMENT_FIELDS: Final = frozenset(("filename", "content_type", "content_base64"))
 MOST_HEADERS: Final = 50
-LONGEST_VALUE: Final = 2000
+LONGEST_VALUE_CHARS: Final = 2000
 """Of a header: more is no header, and some servers refuse long lines."""
 
 _CONTROL: Final = re.compile(r"[\x00-\x1f\x7f\x85\u2028\u2029\ud800-\udfff]")
@@ -144,8 +144,8 @@ def _line(value: object, what: str) -> str:
         raise Unfit("INVALID_PAYLOAD", f"{what} must be text")
     if _CONTROL.search(value):
         raise Unfit("HEADER_INJECTION", f"{what} has a line break or a control character")
-    if len(value) > LONGEST_VALUE:
-        raise Unfit("INVALID_PAYLOAD", f"{what} is longer than {LONGEST_VALUE} characters")
+    if len(value) > LONGEST_VALUE_CHARS:
+        raise Unfit("INVALID_PAYLOAD", f"{what} is longer than {LONGEST_VALUE_CHARS} characters")
     return value
 
 

@@ -27,8 +27,8 @@ from outbox_relay.publishers.resolving import reach
 from outbox_relay.publishers.sqs.credentials import Signer
 from outbox_relay.publishers.sqs.errors import ASKS_FOR_PATIENCE, RequestFailed, plain
 
-LARGEST_ANSWER = 1 << 20
-PIECE = 1 << 16
+LARGEST_ANSWER_BYTES = 1 << 20
+READ_BYTES = 1 << 16
 IDLE_SECONDS = 15.0
 """A connection that was not used for longer may have been closed on the way, unnoticed."""
 
@@ -237,12 +237,12 @@ def _tls_context(settings: SqsSettings) -> ssl.SSLContext:
 
 
 def _body(response: http.client.HTTPResponse) -> bytes:
-    """LARGEST_ANSWER of it at most, or a little more."""
+    """LARGEST_ANSWER_BYTES of it at most, or a little more."""
     if not response.chunked:
-        return response.read(LARGEST_ANSWER)
+        return response.read(LARGEST_ANSWER_BYTES)
     # Piece by piece: with a chunk that says that its size is negative, `read` reads without end.
     found = bytearray()
-    while len(found) < LARGEST_ANSWER and (piece := response.read1(PIECE)):
+    while len(found) < LARGEST_ANSWER_BYTES and (piece := response.read1(READ_BYTES)):
         found += piece
     return bytes(found)
 

@@ -24,7 +24,7 @@ from outbox_relay.publishers.sqs.endpoint import endpoint_of, region_of
 from outbox_relay.publishers.sqs.errors import refused_entry
 from outbox_relay.publishers.sqs.messages import Entry, Messages
 
-ENTRIES = 10
+MOST_ENTRIES = 10
 """Of one request, at most."""
 NOT_SENT = Unsent("not sent: the time was over, or the publisher is closed")
 NO_REPORT = Refused(
@@ -114,7 +114,7 @@ def _parts(entries: Part, largest: int) -> Iterator[Part]:
     part: Part = []
     size = 0
     for one in entries:
-        if part and (len(part) == ENTRIES or size + one[1].size > largest):
+        if part and (len(part) == MOST_ENTRIES or size + one[1].size > largest):
             yield part
             part, size = [], 0
         part.append(one)
