@@ -1,9 +1,9 @@
 """
 Which publisher the settings ask for: the only place that knows them all.
 
-They are the fields of `PublisherSettings`. Each has a package of its name beside this module, of
-which two functions are used here, `make` and `validate`. It is imported when it is needed, so that
-a process loads the client of its own broker only.
+They are the fields of `PublisherSettings`. Each is a package of that name beside this module, of
+which two functions are used here, `make` and `validate`. A package is imported only when it is
+needed, so a process loads only the client of its own broker.
 """
 
 from importlib import import_module

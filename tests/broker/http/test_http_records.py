@@ -87,7 +87,7 @@ def test_ce_34_a_change_is_made_once_however_often_it_is_sent(records: tuple[str
         [proposal(1, change={"status": "CLOSED"}), proposal(3, entity_id=None)]
     )
     assert (applied, copy) == (Acked("200 applied"), Acked("200 already applied"))
-    assert asked == Acked("already there, said the check: 200 known")
+    assert asked == Acked("the check found it already there: 200 known")
     assert isinstance(other, Refused)
     assert (other.error.kind, other.error.code) == (ErrorClass.EVENT, "HTTP_422")
     assert isinstance(broken, Refused)

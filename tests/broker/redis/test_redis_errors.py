@@ -331,7 +331,7 @@ def test_memory_and_disk_are_judged_by_the_check(
     configure(redis, configured, "appendfsync", "always")
     assert any("on its disk" in r.text for r in publisher.check(SAMPLES))
     configure(redis, configured, "appendonly", "no")
-    assert any("memory alone" in r.text for r in publisher.check(SAMPLES) if r.level == "warn")
+    assert any("memory only" in r.text for r in publisher.check(SAMPLES) if r.level == "warn")
 
 
 def test_tls_with_the_right_ca_and_not_with_another(

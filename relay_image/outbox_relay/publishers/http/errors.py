@@ -48,7 +48,7 @@ class Answer(NamedTuple):
 
 
 class TimedOut(Exception):
-    """By our own clock, whatever the socket said."""
+    """By our own clock, whatever the socket reported."""
 
 
 class Closed(Exception):
@@ -71,25 +71,25 @@ def outcome_of(answer: Answer, now: datetime) -> Outcome:
 def outcome_of_check(answer: Answer, now: datetime) -> Outcome | None:
     """What the check's answer means for the event; None: it has not arrived."""
     if 200 <= answer.status < 300:
-        return Acked(f"already there, said the check: {answer.text}")
+        return Acked(f"the check found it already there: {answer.text}")
     if answer.status == HTTPStatus.NOT_FOUND:
         return None
-    # Nobody knows whether it arrived: that is no fault of the event.
+    # Whether it arrived is not known: no fault of the event.
     kind = ErrorClass.DESTINATION if answer.status in AWAY_STATUSES else ErrorClass.TRANSIENT
     text = f"the check answered {_described(answer)}"
     return Refused(Error.of(kind, f"CHECK_{answer.status}", text), after(answer, now))
 
 
 def is_answer(error: Error) -> bool:
-    """Whether an endpoint said so, and does not say that it is away."""
+    """Whether an endpoint itself answered, and not that it is away."""
     return error.kind is not ErrorClass.DESTINATION and error.code.startswith("HTTP_")
 
 
 def failure(
     error: Exception, where: str, kind: ErrorClass, hide: Callable[[bytes], bytes] = bytes
 ) -> Refused:
-    """No answer: it may have arrived or not. `hide` takes our secrets out of what the error
-    repeats, before that is cut: it would not find half of one."""
+    """No answer: the request may have arrived or not. `hide` removes our secrets from what the
+    error repeats, before that is cut: it would not find half a secret."""
     code, text = _named(error)
     shown = hide(text[:READ_CHARS].encode(errors="replace")).decode(errors="replace")
     return Refused(Error.of(kind, code, f"{where}: {shown}"))
@@ -107,7 +107,7 @@ def after(answer: Answer, now: datetime) -> float:
         if moment.tzinfo is None:
             moment = moment.replace(tzinfo=UTC)
         return max(0.0, (moment - now).total_seconds())
-    except (ValueError, OverflowError):  # no date, or one beyond the calendar
+    except (ValueError, OverflowError):  # not a date, or one beyond the calendar
         return 0.0
 
 

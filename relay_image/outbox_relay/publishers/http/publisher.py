@@ -1,8 +1,8 @@
 """
 HTTP: one request per event, acknowledged by its 2xx.
 
-The requests of a call run on several threads, and of one endpoint only so many at a time; an
-endpoint that does not answer is given up for the rest of the call. `Destinations` then parks it.
+The requests of a call run on several threads, with a limit for each endpoint. An endpoint that does
+not answer is given up for the rest of the call. `Destinations` then parks it.
 """
 
 import threading
@@ -42,7 +42,7 @@ from outbox_relay.publishers.protocol import CheckResult, Sample
 PROBE_SECONDS: Final = 5.0
 REPORT_SECONDS: Final = 2.0
 MOST_THREADS: Final = 512
-"""More than workers times concurrency can use: a thread is made when it is needed."""
+"""At most, and more than workers times concurrency can use: a thread is made when needed."""
 PUBLISHER_CLOSED: Final = Unsent("the publisher is closed")
 
 
@@ -69,7 +69,7 @@ class HttpPublisher:
             self._deliver,
             self._timeout,
             time.monotonic,
-            brief_trials=settings.hosts_from_events,  # otherwise there is nobody to hold up
+            brief_trials=settings.hosts_from_events,  # otherwise there are no others to hold up
             is_answer=is_answer,
         )
         self._call = threading.local()
@@ -79,7 +79,8 @@ class HttpPublisher:
         self._stop_at: float | None = None
 
     def publish(self, batch: Sequence[Claim]) -> Sequence[Outcome]:
-        # Each is made once: while any endpoint is parked, all are asked for their endpoint's name.
+        # Each request is made once: while any endpoint is parked, the endpoint of every event is
+        # needed.
         self._call.requests = {id(claim): self._messages.request(claim) for claim in batch}
         try:
             return self._endpoints.publish(batch)
@@ -98,7 +99,7 @@ class HttpPublisher:
 
     def probe(self) -> None:
         if self._settings.hosts_from_events or self._settings.url is None:
-            return  # there is no broker that all of them need
+            return  # there is no server that all of them need
         endpoint = place_of(self._settings.url.split("{")[0], trusted=True).endpoint
         self._connect(endpoint)
 
@@ -129,7 +130,7 @@ class HttpPublisher:
                 return trial.leave(patience, self._no_answer, self._heard)
             seconds = self._timeout if patience is None else min(self._timeout, patience)
             schedule = Schedule.call(requests, self._settings, seconds)
-            self._start(schedule, schedule.threads - 1)  # and this one
+            self._start(schedule, schedule.threads - 1)  # this one works too
             return schedule.finish(self._send)
         finally:
             with self._changed:
@@ -169,7 +170,7 @@ class HttpPublisher:
         return outcome_of(answer, datetime.now(UTC)) if isinstance(answer, Answer) else answer
 
     def _ask(self, request: Request, deadline: float) -> Outcome | None:
-        """None: nobody says that it has arrived, or that is not the question."""
+        """Ask the check whether it has arrived. None: it has not, or there is nothing to ask."""
         claim = request.claim
         if claim.attempts == 1 or claim.was_published:
             return None
@@ -207,9 +208,9 @@ class HttpPublisher:
         return answer._replace(body=self._hide(answer.body))
 
     def _hide(self, text: bytes) -> bytes:
-        for knows in (self._authorization, self._sign):
-            if knows is not None:
-                text = knows.hide(text)
+        for secret in (self._authorization, self._sign):
+            if secret is not None:
+                text = secret.hide(text)
         return text
 
     def _lines_of(self, request: Request) -> list[tuple[str, str]]:

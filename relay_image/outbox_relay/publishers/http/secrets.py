@@ -1,8 +1,9 @@
 """
-Secrets in files, which may change at any time: read again when they did, without a restart.
+Secrets in files, which may change at any time: read again when they have, without a restart.
 
-A file is looked at once per call, and its contents only if it is another one. One that cannot be
-read now leaves what was known: the new one is being written, perhaps.
+A file's metadata is checked whenever its secret is used, and its contents are read only if the
+metadata has changed. If it cannot be read, the old contents stay in use: perhaps the new ones are
+just being written.
 """
 
 import json
@@ -20,7 +21,7 @@ from outbox_core.errors import SettingsError
 from outbox_relay.publishers.tls import tls_context
 
 SHORTEST_SECRET_CHARS: Final = 4
-"""To hide a shorter one would spoil what people are to read, and show the letters."""
+"""Hiding a shorter one would garble the text for people, and reveal its letters."""
 STARS: Final = b"***"
 
 log = logging.getLogger(__name__)
@@ -50,7 +51,7 @@ class FromFiles(Generic[Made]):
 
     @property
     def known(self) -> Made:
-        """As it was made last, without a look at the files."""
+        """As it was made last, without checking the files."""
         return self._made
 
     def _renew(self, stamp: Sequence[object]) -> None:
@@ -72,7 +73,7 @@ class FromFiles(Generic[Made]):
 
 
 class Hidden:
-    """Takes secrets out of what a receiver says: some repeat the request, headers and all."""
+    """Removes secrets from a receiver's answer: some repeat the request, headers included."""
 
     def __init__(self, *secrets: str) -> None:
         forms = {
@@ -93,8 +94,8 @@ class Hidden:
 
 
 def _without_beginning(text: bytes, secret: bytes) -> bytes:
-    """Only the beginning of an answer is read, or the connection is lost: it may end within a
-    secret."""
+    """An answer may end within a secret: only its beginning was read, or the connection was
+    lost."""
     at = max(0, len(text) - len(secret) + 1)
     while (at := text.find(secret[:SHORTEST_SECRET_CHARS], at)) >= 0:
         if secret.startswith(text[at:]):

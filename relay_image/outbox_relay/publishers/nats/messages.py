@@ -1,8 +1,9 @@
 """
 From a claim to a NATS message: its subject, its headers as bytes. Pure, and hot; see `messages`.
 
-Whatever makes the server drop the connection, and with it the neighbours, is refused here: an
-illegal subject, a line break in a header. So is what would be an instruction to the server.
+Whatever would make the server drop the connection, and with it the event's neighbours, is refused
+here: an illegal subject, a line break in a header. So is what would be an instruction to the
+server.
 """
 
 import re
@@ -130,7 +131,7 @@ def illegal_subject(name: str) -> str | None:
 
 def illegal_name(name: str) -> Refused | None:
     if not HEADER_NAME.fullmatch(name):
-        return refused("INVALID_HEADER", f"{name!r} is no name of a header of NATS")
+        return refused("INVALID_HEADER", f"{name!r} is not a header name of NATS")
     if name.lower().startswith("nats-"):
         text = f"{name}: headers that begin with Nats- are instructions to the server"
         return refused("RESERVED_HEADER", text)

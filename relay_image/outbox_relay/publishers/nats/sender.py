@@ -20,7 +20,7 @@ BATCH_OVERHEAD_BYTES = 160
 
 
 def send_each(connection: Connection, messages: Sequence[Message], until: float) -> list[Outcome]:
-    """Each by itself, all under way at once: any of them may fail, and those behind it arrive."""
+    """Each by itself, all under way at once: any of them may fail while those behind it arrive."""
     data: list[bytes] = []
     numbers: list[int] = []
     for subject, headers, payload in messages:
@@ -38,7 +38,7 @@ def send_each(connection: Connection, messages: Sequence[Message], until: float)
     unanswered = (
         m.subject for m, found in zip(messages, judged, strict=True) if has_no_responder(found)
     )
-    nobody = why_nobody_answered(connection, unanswered, until)
+    reasons = why_nobody_answered(connection, unanswered, until)
     outcomes: list[Outcome] = []
     for message, found in zip(messages, judged, strict=True):
         if found is None:
@@ -46,7 +46,7 @@ def send_each(connection: Connection, messages: Sequence[Message], until: float)
         elif isinstance(found, Acked):
             outcomes.append(found)
         elif has_no_responder(found):
-            outcomes.append(Refused(nobody[message.subject]))
+            outcomes.append(Refused(reasons[message.subject]))
         else:
             outcomes.append(Refused(error_of(found)))
     return outcomes
@@ -66,7 +66,7 @@ def send_atomically(
     shared = FIRST_LINE + f"Nats-Batch-Id: {batch}\r\nNats-Batch-Sequence: ".encode()
     number, reply = connection.address(messages[-1].subject)
     for n, (subject, headers, payload) in enumerate(messages, 1):
-        # Only the last one asks for an answer: whatever goes wrong before, it hears of it.
+        # Only the last one asks for an answer, which reports whatever went wrong before it.
         end, to = (b"\r\nNats-Batch-Commit: 1\r\n", f"{reply} ") if n == last else (b"\r\n", "")
         head = b"%b%d%b%b\r\n" % (shared, n, end, headers)
         data += (
@@ -82,7 +82,8 @@ def send_atomically(
         return judged
     found = answer_of(answer) if judged else {}
     if found.get("batch") != batch or found.get("count") != last or found["seq"] < last:
-        # As from a server that does not know batches: it has stored some, nobody knows which.
+        # As from a server that does not know batches: it has stored some of them, and which is
+        # unknown.
         connection.broken = True
         text = "in doubt: the answer is not that to an atomic batch"
         return [Refused(Error.of(ErrorClass.OUTAGE, "NO_BATCH", text))] * last
@@ -91,7 +92,7 @@ def send_atomically(
 
 
 def acked_or_problem(reply: Reply | None) -> Acked | Problem | None:
-    """None: nobody knows."""
+    """None: in doubt."""
     if reply is None:
         return None
     if reply.status == DENIED:

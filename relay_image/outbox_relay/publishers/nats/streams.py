@@ -2,8 +2,8 @@
 Which stream has a subject, and whether it takes atomic batches: asked of the server, remembered for
 a while.
 
-What is remembered is a guess: if it is wrong, the server refuses the whole batch, and the events go
-by themselves. Who may not ask publishes without atomic batches.
+What is remembered is a guess: if it is wrong, the server refuses the whole batch, and its events
+are sent one by one. A relay that may not ask publishes without atomic batches.
 """
 
 import json
@@ -45,7 +45,7 @@ class Streams:
         return None if known is None else known.atomic_stream
 
     def learn(self, connection: Connection, subjects: Iterable[str], until: float) -> None:
-        """Ask about those of which too little is known."""
+        """Ask about the subjects that are not remembered, or no longer."""
         if self._settings.atomic == "Never" or connection.version < FIRST_WITH_ATOMIC:
             self._remembered.clear()  # it may be another server than before
             return
@@ -72,7 +72,7 @@ class Streams:
             self._remembered[subject] = Remembered(found, now + lasts)
 
     def forget(self, stream: str) -> None:
-        """It refused an atomic batch for being one: ask again soon."""
+        """It refused a batch because it was atomic: ask again soon."""
         again = self._clock() + REMEMBER_NONE_SECONDS
         for subject, known in list(self._remembered.items()):
             if known.atomic_stream == stream:
@@ -95,9 +95,9 @@ def why_nobody_answered(
     """
     No responders: there is no stream, it has no leader, or there is no JetStream at all.
 
-    All are asked about at once, because an answer may take its time. Only where the server says
-    that there is no stream is it the event's own: servers without a leader answer with an error or
-    not at all, and this one may have lost the others.
+    All subjects are asked about at once, because an answer may take its time. It is the event's own
+    fault only if the server answers that there is no stream: servers without a leader answer with
+    an error or not at all, and this one may have lost the others.
     """
     asked = sorted(set(subjects))
     until = min(until, time.monotonic() + PATIENCE_SECONDS)
@@ -110,7 +110,7 @@ def why_nobody_answered(
 
 def _why(subject: str, reply: Reply | None) -> Error:
     if reply is not None and reply.status == DENIED:
-        text = f"nobody answers for {subject}, and the relay may not publish to {NAMES} to ask why"
+        text = f"nothing answers for {subject}, and the relay may not publish to {NAMES} to ask why"
         return Error.of(ErrorClass.DESTINATION, "STREAM_NOT_READY", text)
     names = names_of(reply)
     if names is None:
@@ -119,7 +119,7 @@ def _why(subject: str, reply: Reply | None) -> Error:
     if names:
         text = f"stream {names[0]} does not answer: it has no leader, or is not ready"
         return Error.of(ErrorClass.DESTINATION, "STREAM_NOT_READY", text)
-    # As for an unknown topic of Kafka: somebody may create it, but not forever.
+    # As for an unknown topic of Kafka: retried, because somebody may create it, but not forever.
     return Error.of(ErrorClass.TRANSIENT, "NO_STREAM", f"no stream has the subject {subject}")
 
 
@@ -128,7 +128,7 @@ def ask_names(connection: Connection, subjects: list[str], until: float) -> list
 
 
 def names_of(reply: Reply | None) -> list[str] | None:
-    """None: the answer says nothing about them."""
+    """None: the answer does not list them."""
     answer = answer_of(reply)
     names = answer.get("streams") or []
     known = "total" in answer and "error" not in answer and isinstance(names, list)

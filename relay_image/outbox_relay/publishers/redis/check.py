@@ -1,8 +1,9 @@
 """
 What can be known about the server without publishing: for `probe` and for `outbox-relay check`.
 
-Whether it would take an event is asked by an XADD in a transaction that is then discarded: Redis
-judges rights, memory, disk, replicas and its own role when it queues a command, and stores nothing.
+Whether the server would take an event is tested by an XADD in a transaction that is then discarded:
+Redis checks rights, memory, disk, replicas and its own role when it queues a command, and stores
+nothing.
 """
 
 import time
@@ -26,11 +27,12 @@ from outbox_relay.publishers.redis.wire import Address, Broken, Wire, pack
 
 REQUEST_SECONDS: Final = 5.0
 ANY_STREAM: Final = "outbox-relay-probe"
-"""As long as nothing was published: for rights and role any name will do, and nothing is stored."""
+"""Used until something has been published: to test rights and role any name will do, and nothing is
+stored."""
 
 
 def ask_server(settings: RedisSettings, stream: str | None) -> None:
-    """PublisherError with the reason if it does not answer, lets us not in or takes nothing."""
+    """PublisherError with the reason if it does not answer, does not let us in or takes nothing."""
     # A new connection each time: it also shows whether we would be let in now.
     wire = _connect(settings)
     try:
@@ -121,5 +123,5 @@ def _about_stream(wire: Wire, stream: str) -> list[CheckResult]:
             raise Broken.out_of_step()
         return [CheckResult("ok", f"stream {stream}: {length} entries")]
     except ReplyError as error:
-        text = f"stream {stream} cannot be looked at (needs TYPE and XLEN): {error.text}"
+        text = f"stream {stream} cannot be inspected (needs TYPE and XLEN): {error.text}"
         return [CheckResult("warn", text)]

@@ -18,11 +18,11 @@ A_SECOND = f"{UNTIL_A_CRASH}, if younger than about a second"
 class Server:
     info: Mapping[str, str] = field(default_factory=dict)
     config: Mapping[str, str] = field(default_factory=dict)
-    """What we may not read is absent."""
+    """Settings that we may not read are absent."""
 
     @classmethod
     def ask(cls, wire: Wire, until: float) -> "Server":
-        """Broken, if what answers makes no sense."""
+        """Raises Broken if the answers make no sense."""
         info: dict[str, str] = {}
         config: dict[str, str] = {}
         try:
@@ -55,7 +55,7 @@ class Server:
     @property
     def waits_in_vain(self) -> bool:
         """With `appendfsync everysec`, WAITAOF answers before the file is on the disk: so do all
-        Valkeys that we know (8.0, 9.1), and Redis 7.4, as its own redis/redis#13793 says."""
+        versions of Valkey that we know (8.0, 9.1), and Redis 7.4 (redis/redis#13793)."""
         return self.info.get("server_name") == "valkey" or self.version.startswith("7.4.")
 
 
@@ -82,7 +82,7 @@ def _about_role(server: Server) -> Iterator[CheckResult]:
 def _about_disk(settings: RedisSettings, server: Server) -> Iterator[CheckResult]:
     if server.info.get("aof_enabled") != "1":
         if server.config.get("save") == "":
-            text = "it keeps everything in memory alone: a restart loses acknowledged events"
+            text = "it keeps everything in memory only: a restart loses acknowledged events"
         else:
             text = "it writes snapshots only: a crash loses what was acknowledged since the last"
         yield CheckResult("warn", text, "set appendonly yes")
@@ -153,5 +153,5 @@ def _about_replicas(settings: RedisSettings, server: Server) -> Iterator[CheckRe
 
 
 def _number(text: str | None) -> int:
-    """0 where there is none."""
+    """0 if there is none."""
     return int(text) if text and text.isdecimal() and len(text) < 10 else 0

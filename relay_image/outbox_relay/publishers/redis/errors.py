@@ -1,13 +1,13 @@
-"""Whose fault an answer of Redis is: nobody's for long, a stream's, or the server's."""
+"""Whose fault an error of Redis is: a stream's, the server's, or not known (TRANSIENT)."""
 
 from typing import Final
 
 from outbox_core.model.attempt import Error, ErrorClass
 
 ABORTED: Final = "EXECABORT Transaction discarded because of: "
-"""In front of the reason, where that came up after the entries were queued."""
+"""Precedes the reason if that arose after the entries were queued."""
 ECHO: Final = ", with args beginning with:"
-"""So Redis begins to quote what it was sent, to a command that it does not know."""
+"""How Redis begins to quote a command that it does not know."""
 
 
 class ReplyError(Exception):
@@ -23,7 +23,7 @@ class ReplyError(Exception):
         return self.text.partition(" ")[0]
 
     def without(self, password: str) -> "ReplyError":
-        """Whatever answers may quote what it was sent."""
+        """Any server, Redis or not, may quote what it was sent."""
         return ReplyError(self.text.replace(password, "***") if password else self.text)
 
 
@@ -56,7 +56,7 @@ OF_THE_STREAM: Final = frozenset(
 )
 
 LETS_NOBODY_IN: Final = frozenset(("NOAUTH", "WRONGPASS", "DENIED", "NOPERM"))
-"""It answers, and a name, a password or a right is not the right one."""
+"""The server answers, but a name, a password or a permission is wrong."""
 
 OF_A_CLUSTER: Final = frozenset(("MOVED", "ASK", "TRYAGAIN", "CLUSTERDOWN", "CROSSSLOT"))
 
@@ -68,14 +68,15 @@ def kind_of(error: ReplyError) -> ErrorClass:
     if code in OF_THE_SERVER or _is_about_login(error):
         return ErrorClass.OUTAGE
     if code == "NOPERM":
-        # For a key it is this stream alone; for a command it is all of them.
-        # Not by the word "key": the name of our user stands in the text, too.
+        # For a key it is this stream alone; for a command it is all of them. Not by the word "key":
+        # the text contains our user's name too.
         is_of_key = "permissions to access" in error.text
         return ErrorClass.DESTINATION if is_of_key else ErrorClass.OUTAGE
     if code in OF_THE_STREAM:
         return ErrorClass.DESTINATION
-    # What we have never heard of: it may be repaired, but not forever, or a mistake would never be
-    # seen. None of it is surely the event's own: that is refused before it is sent.
+    # A code that we do not know. It is retried, because it may be repaired, but not forever, or a
+    # mistake would go unnoticed. No code is certainly the event's own fault: what is, is refused
+    # before it is sent.
     return ErrorClass.TRANSIENT
 
 

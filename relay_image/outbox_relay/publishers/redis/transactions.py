@@ -27,16 +27,18 @@ EXEC: Final = pack("EXEC")
 ENTRY_ID: Final = re.compile(rb"[0-9]+-[0-9]+")
 NOT_READ: Final = "ERR Protocol error: invalid bulk length"
 TOO_LONG: Final = refused(
-    "TOO_LARGE", "the server does not read a value of that length: see its proto-max-bulk-len"
+    "TOO_LARGE", "the server does not accept a value of that length: see its proto-max-bulk-len"
 )
 
 
 class TooLong(Broken):
-    """An entry was, for the server, and so it hung up. No server's limit is below LARGEST_BYTES, so
-    the entry is alone in its transaction."""
+    """The server closed the connection because an entry is too long for it. No server's limit is
+    below LARGEST_BYTES, so the entry is alone in its transaction."""
 
     def __init__(self, transaction: "Transaction") -> None:
-        super().__init__("CONNECTION_LOST", "Redis hung up because of an entry that is too long")
+        super().__init__(
+            "CONNECTION_LOST", "Redis closed the connection because of an entry that is too long"
+        )
         self.transaction = transaction
 
 
@@ -61,8 +63,8 @@ class Transaction:
 
     def outcomes(self, read: Callable[[], object]) -> list[Outcome]:
         """
-        One for each entry, from the answers to each of the commands. Broken if they are not what
-        Redis answers to these: then they belong to others, and this one's are still to come.
+        One for each entry, from the answers to all commands. Broken if Redis cannot have answered
+        so to these commands: then the answers belong to others, and ours are still to come.
         """
         begun = read()
         queued = [read() for _ in self.places]
@@ -71,7 +73,7 @@ class Transaction:
             raise TooLong(self)
         done = read()
         if isinstance(done, ReplyError) and _fit(begun, queued):
-            # If one was not queued, EXEC says only that; the reason is in the first that failed.
+            # If one was not queued, EXEC reports only that; the reason is in the first that failed.
             answers = (begun, *queued, done)
             why = next(reply for reply in answers if isinstance(reply, ReplyError))
             return [Refused(error_of(why))] * len(self.places)
@@ -103,8 +105,8 @@ def rounds_of(
     outcomes: list[Outcome | None],
 ) -> list[list[Transaction]]:
     """
-    In rounds. Events that cannot be sent have their outcome already: refused, or in order behind
-    one that was.
+    The transactions of a batch, in rounds. Events that cannot be sent get their outcome here:
+    refused, or, in order, behind one that was.
     """
     rounds: list[list[Transaction]] = []
     latest: dict[str, Transaction] = {}

@@ -1,10 +1,10 @@
 """
 Headers and parts of a message as bytes, for `messages`.
 
-Pure. Python's email package is not used for writing: it reads the values that it is given, decodes
-the words in them that look encoded (`=?utf-8?b?...?=`), and writes a line break found there as one.
-Here a value is never read. What is not plain is encoded as a whole, so it reads back as it was
-given; and every header is compared, once written, with what a header may look like.
+Pure. Python's email package is not used for writing: it interprets the values that it is given,
+decodes the words in them that look encoded (`=?utf-8?b?...?=`), and writes a line break found there
+as one. Here a value is never interpreted. What is not plain is encoded as a whole, so it reads back
+as it was given; and every written header is compared with what a header may look like.
 """
 
 import binascii
@@ -91,7 +91,7 @@ def encoded_words(text: str) -> list[str]:
 
 
 def text_part(text: str, subtype: str) -> Part:
-    """In the encoding that is shortest, and none if it needs none."""
+    """In the shortest encoding, or in none if it needs none."""
     lines = _BREAK.sub("\n", text).encode()
     lines = lines if lines.endswith(b"\n") else lines + b"\n"
     if _LINES.fullmatch(lines) and BOUNDARY_BEGINS.encode() not in lines:
@@ -126,16 +126,18 @@ def multipart(subtype: str, boundary: str, parts: Sequence[Part]) -> Part:
 
 
 def finished(message: Part) -> bytes:
-    """Unfit, if there is a header that nobody meant, or a line end that servers read in two ways:
-    the last word on what is sent, whatever went wrong before."""
+    """Raises Unfit if there is an unintended header, or a line end that servers read differently:
+    the last check of what is sent, whatever went wrong before."""
     content = message.content
     ends = content.count(b"\r\n")
     if not content.isascii() or not content.count(b"\r") == content.count(b"\n") == ends:
-        raise Unfit("HEADER_INJECTION", "the message has a stray line break, or a byte not ASCII")
+        raise Unfit(
+            "HEADER_INJECTION", "the message has a stray line break, or a byte that is not ASCII"
+        )
     head = content.partition(b"\r\n\r\n")[0].decode("ascii")
     found = [line.partition(":")[0] for line in head.split("\r\n") if not line.startswith(" ")]
     if found != [field.name for field in message.fields]:
-        raise Unfit("HEADER_INJECTION", "the message has a header that is not meant")
+        raise Unfit("HEADER_INJECTION", "the message has an unintended header")
     return content
 
 

@@ -14,12 +14,12 @@ from outbox_relay.publishers.sqs.errors import RequestFailed
 from outbox_relay.publishers.sqs.messages import queue_template
 
 REQUEST_SECONDS = 5.0
-"""If the settings do not say less."""
+"""Or less, if deliveryTimeout is shorter."""
 ABSENT = ("QueueDoesNotExist", "NonExistentQueue", "InvalidAddress")
 
 
 def probe_sqs(settings: SqsSettings, connections: Connections) -> None:
-    """Asks about a queue, any: that there is none, or that we may not ask, is an answer too."""
+    """Asks about any queue: that it does not exist, or that we may not ask, is an answer too."""
     queue = queue_template(settings).fill(dict.fromkeys(TEMPLATE_FIELDS, "outbox-probe"))
     try:
         attributes_of(settings, connections, str(queue))
@@ -54,7 +54,7 @@ def about(settings: SqsSettings, connections: Connections, queue: str) -> Iterat
         if error.code in ABSENT:
             yield CheckResult("fail", f"queue {name} does not exist", f"create {queue}")
         elif error.code == "AccessDenied":
-            text = f"queue {name}: its settings cannot be read, nor is it known that it exists"
+            text = f"queue {name}: its settings cannot be read, and whether it exists is unknown"
             yield CheckResult("warn", text, "allow sqs:GetQueueAttributes, and sqs:SendMessage")
         else:
             yield CheckResult("fail", f"queue {name}: {without_secrets(str(error))}")
@@ -102,5 +102,5 @@ def attributes_of(settings: SqsSettings, connections: Connections, queue: str) -
     answer = connections.ask("GetQueueAttributes", request, until)
     found = answer.get("Attributes", {})
     if not isinstance(found, dict) or not all(isinstance(v, str) for v in found.values()):
-        raise RequestFailed("BAD_ANSWER", "the answer is not one of SQS", 200)
+        raise RequestFailed("BAD_ANSWER", "the answer is not from SQS", 200)
     return found

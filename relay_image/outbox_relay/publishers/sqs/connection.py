@@ -1,11 +1,11 @@
 """
-Requests to SQS, several at a time, each within a deadline: of AWS' JSON protocol, over connections
-that are kept.
+Requests to SQS by AWS's JSON protocol: several at a time, each with a deadline, over connections
+that are kept open.
 
-Not botocore's client, of which only the signature and the credentials are used: measured, it takes
-nearly three times the CPU of ours, and it cannot be made to give up at a moment. Here the
-thread that waits for an answer cuts the connection at its deadline, even if the server sends byte
-by byte. Nothing is ever sent twice.
+Of botocore, only the signature and the credentials are used. Its client was measured to take nearly
+three times the CPU of this one, and it cannot be made to give up at a deadline. Here the thread
+that waits for an answer cuts the connection at its deadline, even if the server sends byte by byte.
+Nothing is ever sent twice.
 """
 
 import http.client
@@ -48,9 +48,9 @@ class Wire:
         sock = self._connection.sock
         if sock is None or self._cut or time.monotonic() - self.used > IDLE_SECONDS:
             return False
-        look = select.poll()
-        look.register(sock, select.POLLIN)
-        return not look.poll(0)  # there is nothing to read but its end
+        poll = select.poll()
+        poll.register(sock, select.POLLIN)
+        return not poll.poll(0)  # there is nothing to read but its end
 
     def post(
         self, path: str, headers: dict[str, str], body: bytes, until: float
@@ -58,7 +58,7 @@ class Wire:
         connection = self._connection
         connection.timeout = max(0.001, until - time.monotonic())
         if connection.sock is None:
-            # By itself, http.client waits for name servers as long as they like.
+            # Left alone, http.client waits for name servers without a limit.
             place = connection.host, connection.port
             connection._create_connection = lambda *_: reach(*place, until)  # type: ignore[attr-defined]
             connection.connect()
@@ -70,7 +70,7 @@ class Wire:
         response = connection.getresponse()
         found = _body(response)
         if not response.isclosed():
-            connection.close()  # there is more, and nobody wants it
+            connection.close()  # the rest of the answer is not needed
         self.used = time.monotonic()
         return response.status, response.headers, found
 
@@ -80,7 +80,7 @@ class Wire:
         sock = self._connection.sock
         if sock is not None:
             with suppress(OSError):
-                # Of the TCP connection: to end TLS in good order would wait for the other side.
+                # On the TCP connection: ending TLS properly would wait for the other side.
                 socket.socket.shutdown(sock, socket.SHUT_RDWR)
 
     def close(self) -> None:
@@ -109,7 +109,7 @@ class Connections:
         parts = urlsplit(endpoint)
         self._url = f"{parts.scheme}://{parts.netloc}/"
         self._host, self._port = parts.hostname or "", parts.port
-        # Read now: a CA that cannot be read is better heard early.
+        # Read now, to fail early on a CA that cannot be read.
         self._tls = _tls_context(settings) if parts.scheme == "https" else None
         self._signer = signer
         self._lock = threading.Lock()
@@ -123,12 +123,10 @@ class Connections:
         return self._url
 
     def ask(self, target: str, document: Document, until: float) -> Document:
-        """RequestFailed unless it was done."""
+        """Raises RequestFailed unless it succeeded."""
         (answer,) = self.ask_all(target, [document], until)
         if answer is None:
-            raise RequestFailed(
-                "CLOSED", "not asked: there was no time, or the publisher is closed"
-            )
+            raise RequestFailed("CLOSED", "not sent: there was no time, or the publisher is closed")
         if isinstance(answer, RequestFailed):
             raise answer
         return answer
@@ -155,7 +153,7 @@ class Connections:
             self._closed = True
             requests = list(self._requests)
         wait([request.future for request in requests], timeout)
-        self._stopped = True  # the threads find it out: nobody hears of a future that is cancelled
+        self._stopped = True  # for the threads: cancelling a future would not wake its waiter
         self._pool.shutdown(wait=False)
         for request in requests:
             self._cut(request)
@@ -186,8 +184,8 @@ class Connections:
             raise _TooLate  # those before it took all the time
         headers = self._signer.headers(self._url, request.target, request.body)
         wire = request.wire = self._take()
-        # To find the keys takes as long as those who have them like. Asked again only now, when
-        # there is a wire: a caller that gives up later than this finds it, and cuts it.
+        # Finding the keys may take any time. Checked again only now that there is a wire: a caller
+        # that gives up after this finds the wire, and cuts it.
         if self._is_late(request):
             wire.close()
             raise _TooLate
@@ -216,7 +214,7 @@ class Connections:
         return Wire(http.client.HTTPSConnection(self._host, self._port, context=self._tls))
 
     def _cut(self, request: Request) -> None:
-        with self._lock:  # it may be given back just now, and be another call's at once
+        with self._lock:  # it may be given back at this moment, and be used by another request
             if request.wire is not None:
                 request.wire.cut()
 
@@ -232,15 +230,15 @@ class Connections:
 def _tls_context(settings: SqsSettings) -> ssl.SSLContext:
     try:
         return ssl.create_default_context(cafile=settings.ca_file)
-    except OSError as error:  # also of what is no certificate
+    except OSError as error:  # also for a file that is not a certificate
         raise SettingsError(f"sqs.caFile: cannot use {settings.ca_file}: {error}") from None
 
 
 def _body(response: http.client.HTTPResponse) -> bytes:
-    """LARGEST_ANSWER_BYTES of it at most, or a little more."""
+    """At most LARGEST_ANSWER_BYTES of it, or a little more."""
     if not response.chunked:
         return response.read(LARGEST_ANSWER_BYTES)
-    # Piece by piece: with a chunk that says that its size is negative, `read` reads without end.
+    # Piece by piece: for a chunk of negative size, `read` would read without end.
     found = bytearray()
     while len(found) < LARGEST_ANSWER_BYTES and (piece := response.read1(READ_BYTES)):
         found += piece
@@ -255,10 +253,10 @@ def _answer(status: int, headers: http.client.HTTPMessage, body: bytes) -> Docum
     if status == 200 and isinstance(found, dict):
         return found
     if status == 200:
-        raise RequestFailed("BAD_ANSWER", "the answer is not one of SQS", status)
-    told = found if isinstance(found, dict) else {}
-    code = str(told.get("__type") or told.get("code") or f"HTTP_{status}")
-    text = told.get("message") or told.get("Message") or f"HTTP status {status}"
+        raise RequestFailed("BAD_ANSWER", "the answer is not from SQS", status)
+    fields = found if isinstance(found, dict) else {}
+    code = str(fields.get("__type") or fields.get("code") or f"HTTP_{status}")
+    text = fields.get("message") or fields.get("Message") or f"HTTP status {status}"
     if status >= 500 and plain(code) not in ASKS_FOR_PATIENCE:
         code, text = f"HTTP_{status}", f"{code}: {text}"
     raise RequestFailed(code, str(text), status, _seconds(headers.get("Retry-After")))
@@ -269,7 +267,7 @@ def _seconds(retry_after: str | None) -> float:
 
 
 def _trouble(error: BaseException, url: str) -> RequestFailed:
-    """Whatever it was, no event is to blame, and it may have been sent."""
+    """Whatever it was, no event is to blame, and the request may have been sent."""
     text = f"{url}: {error}" if str(error) else f"{url}: {type(error).__name__}"
     if isinstance(error, ssl.SSLError):
         return RequestFailed("TLS_FAILED", text)

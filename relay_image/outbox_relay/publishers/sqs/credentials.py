@@ -45,15 +45,15 @@ class Signer:
         )
         SigV4Auth(self._keys(), "sqs", self._region).add_auth(request)
         headers = dict(request.headers.items())
-        # By http.client they would be refused as well, and quoted.
+        # http.client would refuse them too, but quote them.
         if not all(value.isascii() and value.isprintable() for value in headers.values()):
-            text = "a line break, or another character that no key has, is in the key or the token"
+            text = "the key or the token has a line break, or another character that no key has"
             raise RequestFailed("NO_CREDENTIALS", text)
         return headers
 
     def forget(self) -> None:
-        """The server does not accept them: there may be new ones."""
-        self._found = None  # without the lock: somebody may hold it who is just asking
+        """The server does not accept the keys: there may be new ones."""
+        self._found = None  # without the lock: a thread that asks for keys may hold it
 
     def _keys(self) -> Any:
         try:
@@ -61,9 +61,8 @@ class Signer:
             if found is None:
                 with self._lock:
                     found = self._found = self._found or self._find()
-            return (
-                found.get_frozen_credentials()
-            )  # they renew themselves here, one thread at a time
+            # They renew themselves here, one thread at a time.
+            return found.get_frozen_credentials()
         except (BotoCoreError, ClientError, SettingsError) as error:
             raise RequestFailed("NO_CREDENTIALS", str(error)) from None
 
@@ -76,7 +75,7 @@ class Signer:
             )
         session = Session()
         session.set_config_variable("region", self._region)
-        session.set_default_client_config(  # of the service that gives them out
+        session.set_default_client_config(  # for the service that issues them
             Config(
                 connect_timeout=ASKING_SECONDS,
                 read_timeout=ASKING_SECONDS,
