@@ -1,7 +1,7 @@
 """
 A long run as a list of steps: progress and an estimate, what is done already, what has failed.
 
-`bench.peers` says what the steps are. The results are written after every step, so that a run which
+`bench.peers` defines the steps. The results are written after every step, so that a run which
 was interrupted can be continued: a step that was done is known by its name.
 """
 

@@ -1,6 +1,6 @@
 """
 What the scenarios need from a destination: a place for each measurement, what is in it, and when it
-came; and how each system is told to send there.
+came; and how each system is configured to send there.
 
 A module beside this one for each kind of server. None of them measures anything.
 """
@@ -42,7 +42,7 @@ arrived, on that clock; 0 if it did not. Runs in a process of its own, so it can
 
 @dataclass(frozen=True)
 class Sink:
-    """How Debezium Server is told to send here."""
+    """How Debezium Server is configured to send here."""
 
     type: str
     settings: Mapping[str, str]

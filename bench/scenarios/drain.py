@@ -14,7 +14,7 @@ from bench.meter import Cost, Meter, cost
 from bench.systems.base import System
 
 CHECK_EVERY_SECONDS = 0.1
-"""Between two looks at the database."""
+"""Between two checks of the database."""
 FIRST_NUMBER = 1_000_000
 """The number of the first event after a warm-up."""
 STALLED_AFTER_SECONDS = 120.0

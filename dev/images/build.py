@@ -28,7 +28,7 @@ EPOCH = 1_000_000_000
 
 
 def built(names: Sequence[str] = (), *, refresh_base: bool = False) -> list[Image]:
-    """These images, or all of them: from the cache where nothing changed, else built now."""
+    """These images, or all of them: from the cache where nothing changed, otherwise built now."""
     wanted = select(names)
     cache, given = Cache(folder()), handed(os.environ)
     with cache.lock():

@@ -1,4 +1,4 @@
-"""Who builds: Docker where an engine answers, else Debian's buildah. Called by `build`."""
+"""Who builds: Docker where an engine answers, otherwise Debian's buildah. Called by `build`."""
 
 import shutil
 from pathlib import Path

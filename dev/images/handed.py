@@ -73,9 +73,7 @@ def _configured(files: Sequence[Path]) -> dict[str, str]:
     try:
         parser.read(files)
     except configparser.Error as error:
-        raise ImageError(
-            f"pip's configuration: {error}", "see what `pip config debug` says"
-        ) from None
+        raise ImageError(f"pip's configuration: {error}", "check `pip config debug`") from None
     return {
         name.replace("_", "-"): value
         for section in ("global", "install")

@@ -23,4 +23,4 @@ def key(files: Iterable[tuple[str, bytes, bool]], *settings: str) -> str:
 
 
 def _framed(part: bytes) -> bytes:
-    return len(part).to_bytes(8, "big") + part  # else "ab" + "c" would be "a" + "bc"
+    return len(part).to_bytes(8, "big") + part  # otherwise "ab" + "c" would equal "a" + "bc"

@@ -1,5 +1,5 @@
 """
-Telling what is being done, what it costs, and how long it has been running.
+Reports what is being done, what it costs, and how long it has been running.
 
 To stderr: standard output is for results.
 """
@@ -20,7 +20,7 @@ def say(text: str) -> None:
 
 @contextmanager
 def step(what: str, cost: str = "") -> Iterator[Report]:
-    """Say what begins and when it has ended; the report in between tells how far it is."""
+    """Report what begins and when it has ended, and in between how far it is."""
     say(f"{what}, {cost} ..." if cost else f"{what} ...")
     begin = time.monotonic()
 

@@ -3,6 +3,7 @@ A release: all that users need, in dist/, with checksums; the same from the same
 
     make release VERSION=1.2.3
 
-`tree` says whether there may be one, `chart`, `distributions` and `sbom` make its parts, `archives`
-writes them so that only their content counts; `__main__` puts them together. No registry is needed.
+`tree` decides whether there may be one, `chart`, `distributions` and `sbom` make its parts,
+`archives` writes them so that only their content counts; `__main__` puts them together. No registry
+is needed.
 """

@@ -1,8 +1,8 @@
 """
 What is in an image, as CycloneDX 1.6: Debian's packages, Python's, and jars.
 
-Read from the image's archive alone, layer by layer as a container sees them, so that it tells of
-what is there and not of what was asked for. Written by hand: of the format this takes a page, and
+Read from the image's archive alone, layer by layer as a container sees them, so that it lists
+what is there and not what was asked for. Written by hand: of the format this takes a page, and
 the library for it would bring a dozen packages. Called by `__main__`.
 """
 

@@ -23,7 +23,7 @@ class Commit:
 
 
 def checked(root: Path, version: str) -> Commit:
-    """What is released; or a ReleaseError that says why not."""
+    """What is released; or a ReleaseError with the reason why not."""
     if not VERSION.fullmatch(version):
         raise ReleaseError(
             f"{version or 'no version'} is not a version", "make release VERSION=1.2.3"
@@ -31,7 +31,7 @@ def checked(root: Path, version: str) -> Commit:
     for place, found in declared(root).items():
         if found != version:
             raise ReleaseError(
-                f"{place} says {found}, and VERSION is {version}",
+                f"{place} has {found}, and VERSION is {version}",
                 f"set it to {version} there and commit that, or release {found}",
             )
     if changed := git(root, "status", "--porcelain"):
@@ -44,7 +44,7 @@ def checked(root: Path, version: str) -> Commit:
 
 
 def declared(root: Path) -> dict[str, str]:
-    """The version, in each place that says it."""
+    """The version, in each place that has it."""
     project = tomllib.loads((root / "pyproject.toml").read_text())["project"]["version"]
     chart = (root / "charts/outbox-operator/Chart.yaml").read_text()
     found = dict(re.findall(r"^(version|appVersion): *\"?([^\"\n]+)\"?$", chart, re.M))

@@ -58,7 +58,7 @@ class Debezium(Server):
             "bootstrap.servers": self._kafka.bootstrap,
             "listeners": f"http://127.0.0.1:{self.port}",
             "offset.storage.file.filename": str(self.folder / "offsets"),
-            "plugin.discovery": "service_load",  # instead of a look into every class of every jar
+            "plugin.discovery": "service_load",  # instead of opening every class of every jar
             "key.converter": STRING_CONVERTER,
             "value.converter": STRING_CONVERTER,
         }

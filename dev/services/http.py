@@ -1,7 +1,7 @@
 """
-A server of HTTP on loopback that keeps what it gets, and misbehaves as it is told.
+A server of HTTP on loopback that keeps what it gets, and misbehaves on request.
 
-A thread of the test's own process, not a child: so a test can look at what arrived and decide on
+A thread of the test's own process, not a child: so a test can inspect what arrived and decide on
 each answer.
 """
 

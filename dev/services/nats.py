@@ -15,7 +15,7 @@ from dev.services.waiting import wait_until
 
 class Nats(Server):
     """`settings` are read at every start: change them and `restart()`. Each acknowledgement means
-    that the disk has it (`sync_interval: always`), unless they say otherwise."""
+    that the disk has it (`sync_interval: always`), unless they change that."""
 
     def __init__(self, folder: Path, settings: Mapping[str, Any] | None = None) -> None:
         super().__init__(folder)

@@ -1,4 +1,4 @@
-"""PostgreSQL: a cluster of its own in a folder, durable unless told otherwise."""
+"""PostgreSQL: a cluster of its own in a folder, durable unless its settings change that."""
 
 import os
 import re

@@ -1,7 +1,7 @@
 """
 One server as a child process: starting, waiting until it is ready, stopping, crashing.
 
-The base of `postgres`, `pgbouncer` and `kafka`, which say what to run and how to see that it is
+The base of `postgres`, `pgbouncer` and `kafka`, which define what to run and how to see that it is
 ready. Nothing here knows any of them.
 """
 
@@ -117,7 +117,7 @@ class Server(ABC):
             return
         doomed: list[int] = []
         if self.running:
-            # Stopped first, else it could fork between our look at its children and their end.
+            # Stopped first: otherwise it could fork after its children were listed.
             self._process.send_signal(signal.SIGSTOP)
             doomed = _descendants(self._process.pid)
             for pid in (self._process.pid, *doomed):
@@ -178,7 +178,7 @@ def scratch(in_memory: bool = False) -> Iterator[Path]:
     """
     A folder that goes away, and that the unprivileged user may enter (pytest's may not be).
 
-    `in_memory`: if there is plenty of it, else on the disk as usual.
+    `in_memory`: if there is plenty of it, otherwise on the disk as usual.
     """
     place = MEMORY if in_memory and _free_memory() > PLENTY else None
     if place:

@@ -10,7 +10,7 @@ INTERVAL_SECONDS = 0.02
 
 
 def wait_until(predicate: Callable[[], T], timeout: float, what: str) -> T:
-    """Poll until the predicate's value is truthy, and return it; else fail with `what`."""
+    """Poll until the predicate's value is truthy, and return it, or fail with `what` at the end."""
     deadline = time.monotonic() + timeout
     while not (value := predicate()):
         if time.monotonic() > deadline:

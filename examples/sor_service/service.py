@@ -5,7 +5,7 @@ A system of record that takes proposed changes over HTTP, each once.
 
 PUT /{entity_type}/{entity_id} merges `change` into the record. A change is known by its
 `source_id`: one that comes again is acknowledged and changes nothing, and another change under the
-same id is refused. GET /changes/{source_id} says whether it was taken, for the relay's `check.url`.
+same id is refused. GET /changes/{source_id} shows if it was taken, for the relay's `check.url`.
 The relay's side is relay.yaml beside this file.
 """
 

@@ -13,7 +13,7 @@ from typing import Any
 
 import kopf
 
-from outbox_operator.kube.kinds import CUSTOM, Kind
+from outbox_operator.kube.kinds import CUSTOM, ObjectKind
 from outbox_operator.program import Operator
 from outbox_operator.repeats import RepeatsOf
 from outbox_operator.shared.objects import GROUP, VERSION
@@ -71,7 +71,7 @@ def register(registry: kopf.OperatorRegistry, operator: Operator) -> None:
         watch(registry, kind, operator)
 
 
-def watch(registry: kopf.OperatorRegistry, kind: Kind, operator: Operator) -> None:
+def watch(registry: kopf.OperatorRegistry, kind: ObjectKind, operator: Operator) -> None:
     @kopf.on.event(GROUP, VERSION, kind.plural, registry=registry)
     async def noticed(event: Any, name: str, namespace: str | None, **_: Any) -> None:
         operator.noticed(kind.name, str(namespace), name, event)

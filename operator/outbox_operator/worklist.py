@@ -17,7 +17,7 @@ Item = TypeVar("Item")
 BURST_SECONDS = 0.2
 """The time between a change and the reconcile: a burst of changes is one reconcile."""
 TOGETHER_SECONDS = 5.0
-"""What is due by the clock, after a longer pause than twice this, comes at a multiple of it, up to
+"""A resource that is due after a pause of more than twice this comes at a multiple of it, up to
 this much earlier. So the process wakes up for many resources at once: five hundred idle ones that
 wake it up one by one cost a fifth more."""
 FIRST_PAUSE_SECONDS = 1.0
@@ -39,8 +39,8 @@ class Worklist(Generic[Item]):
         self._new = asyncio.Event()
         """Something is due earlier than all that was known."""
         self._turn = asyncio.Lock()
-        """Of the worker that gets the next item. The others wait behind it: each of them would wake
-        up, for nothing, with every item."""
+        """Held by the worker that gets the next item. The others wait for it; otherwise each of
+        them would wake up with every item, for nothing."""
         self._moved = 0.0
 
     def changed(self, key: Item) -> None:

@@ -25,7 +25,7 @@ from outbox_core.contract.settings import HttpPort, Log
 from outbox_core.errors import Defect, OutboxError
 from outbox_core.observe import logs, termination
 from outbox_core.observe.health import Health
-from outbox_core.observe.server import Server, Shown
+from outbox_core.observe.server import Shown, StatusServer
 from outbox_spark import stopping
 from outbox_spark.exits import SIGTERM_EXIT_CODE, exit_of
 from outbox_spark.report import NO_PROGRESS, LiveReport
@@ -111,7 +111,7 @@ def run_attempt(pipeline: Pipeline[S, R], settings: S, report: LiveReport[R]) ->
     with ExitStack() as stack:
         try:
             stopping.listen()
-            server = Server(settings.http, health, pipeline.metrics(), report.current)
+            server = StatusServer(settings.http, health, pipeline.metrics(), report.current)
             server.start()
             stack.callback(server.stop)
             attempt.run()

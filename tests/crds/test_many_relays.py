@@ -19,7 +19,7 @@ from dev.cluster.clusters import exports
 from fixtures.cluster import Kube, Namespace
 from fixtures.made_resources import relay_body
 from fixtures.operator_process import OperatorProcess, operating
-from outbox_operator.kube.kinds import CHILDREN, CUSTOM, Kind
+from outbox_operator.kube.kinds import CHILDREN, CUSTOM, ObjectKind
 from outbox_operator.kube.watch.informer import SELECTOR
 from outbox_operator.shared.names import OWNER
 
@@ -69,7 +69,7 @@ class Crowd:
     def delete(self) -> None:
         self._request("delete", self._path())
 
-    def listed(self, kind: Kind, selector: str = "") -> list[dict[str, Any]]:
+    def listed(self, kind: ObjectKind, selector: str = "") -> list[dict[str, Any]]:
         query = [("labelSelector", selector)] if selector else []
         path = kind.path(self._namespace)
         answer = self._request("get", path, query_params=query, serialize=False)

@@ -38,7 +38,7 @@ def test_the_reason_is_told() -> None:
     ("seen", "message"),
     [
         (replace(BARE, asked="minikube"), r"'minikube'\n.*one of: existing, kind, node"),
-        (replace(BARE, asked="existing"), r"KUBECONFIG does not say\D*\n.*export KUBECONFIG"),
+        (replace(BARE, asked="existing"), r"KUBECONFIG\D*\n.*export KUBECONFIG"),
         (replace(BARE, root=False), r"needs root\n.*sudo make cluster.*start Docker"),
         (replace(BARE, linux=False), r"needs Linux\n.*start Docker"),
     ],

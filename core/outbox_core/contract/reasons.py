@@ -27,7 +27,7 @@ class ProcessReason(StrEnum):
     STORE_READ_ONLY = "StoreReadOnly"
     """The database accepts no writes: a standby, or a failover that has not ended."""
     STORE_BUSY = "StoreBusy"
-    """A migration did not get a lock on a table: another transaction has been open for long."""
+    """A migration did not get a lock on a table: another transaction has been open too long."""
     WRONG_PASSWORD = "WrongPassword"  # noqa: S105 - it is not one
     """The database does not accept the password."""
     LOGIN_REFUSED = "LoginRefused"

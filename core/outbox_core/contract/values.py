@@ -100,7 +100,7 @@ class SecretRef(Settings):
             return self.file.read_text("utf-8").rstrip("\r\n")
         except OSError as error:
             raise SettingsError(f"{what}: cannot read {self.file}: {error.strerror}") from error
-        except UnicodeDecodeError:  # which quotes the secret, so that it is no cause to name
+        except UnicodeDecodeError:  # not chained: it quotes the secret
             raise SettingsError(f"{what}: {self.file} is not UTF-8") from None
 
 

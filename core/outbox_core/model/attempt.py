@@ -2,7 +2,7 @@
 One attempt: what the publisher reports (Outcome), and what follows from it (Verdict).
 
 Outcomes are values, not exceptions: one event's failure is no reason to lose its neighbours'
-answers. `retry.judge` turns the first into the second; `store.deliveries` writes it down.
+answers. `retry.judge` turns the first into the second; `store.deliveries` stores it.
 """
 
 import re
@@ -13,10 +13,12 @@ from typing import NamedTuple
 from outbox_core.model.lifecycle import Hold, State
 
 MAX_ERROR_CHARS = 500
+READ_CHARS = 20_000
+"""How much of a text from others is read to make an error of it: some servers send megabytes."""
 
 LONGEST_RETRY_AFTER_SECONDS = 3600.0
-"""What asks us to wait longer is tried again after this time anyway: the answer may be a mistake
-(a date in another year), and nobody would notice that a day of events waits for it."""
+"""A destination that asks us to wait longer is tried again after this time anyway: its answer may
+be a mistake (a date in another year), and a day of events might wait for it unnoticed."""
 
 
 class ErrorClass(StrEnum):
@@ -25,7 +27,7 @@ class ErrorClass(StrEnum):
     TRANSIENT = "transient"
     """It may work next time: retried within the event's budget."""
     OUTAGE = "outage"
-    """The broker, not the event: retried for as long as it takes, the budget is not touched."""
+    """The broker, not the event: retried for as long as it takes, without touching the budget."""
     DESTINATION = "destination"
     """This topic or endpoint, while the broker and others work: retried as in an outage."""
     CRASH = "crash"
@@ -33,26 +35,33 @@ class ErrorClass(StrEnum):
     EXPIRED = "expired"
     """Older than the relay's maxAge."""
     OPERATOR = "operator"
-    """Somebody decided it by hand."""
+    """A person decided it."""
 
 
 SECRET = re.compile(
-    # a name that means a secret, perhaps quoted, perhaps the end of a longer one; and its value.
-    # From the start of a word only: from each of its letters, a long one takes minutes
-    r"(?i)((?<![\w.-])[\w.-]*(?:password|passwd|pwd|secret|token|api[-_]?key|authorization|jaas\.config)"
-    r"[\"']?\s*[=:]\s*(?:(?:bearer|basic)\s+)?)(\"[^\"]*\"|'[^']*'|[^\s,;}\"']+)"
-    r"|(://[^:/@\s]*:)[^@\s]+(?=@)"
+    # A name that suggests a secret (perhaps quoted, or the end of a longer name), and its value.
+    # Matched only from the start of a word: from each of its letters, a long word takes minutes.
+    r"(?is)((?<![\w.-])[\w.-]*(?:password|passwd|pwd|secret|token|api[-_]?key|authorization|jaas\.config)"
+    r"\\*[\"']?\s*[=:]\s*(?:(?:bearer|basic|token|api-?key)\s+)?)"
+    # A quoted value may contain quotes, be JSON within JSON (\"...\"), or be cut off.
+    r"(?:\"(?:[^\"\\]|\\.)*\"?|'(?:[^'\\]|\\.)*'?|\\+\"[^\"]*\"?|\\+'[^']*'?|[^\s,;}\"']+)"
+)
+LOGIN = re.compile(
+    # User and password in a URL. Text without an "@" is matched too, and left as it is: if it were
+    # searched again from each "://" within it, a long one would take minutes.
+    r"(://[^:/@\s]*:)([^@\s]+)(@?)"
 )
 
 
 def without_secrets(text: str) -> str:
     """Errors end up in tables, logs and status: what looks like a credential does not."""
-    return SECRET.sub(lambda m: f"{m[1] or m[3]}***", text)
+    shown = LOGIN.sub(lambda m: f"{m[1]}***@" if m[3] else m[0], text)
+    return SECRET.sub(lambda m: f"{m[1]}***", shown)
 
 
 def storable(text: str) -> str:
-    """Without what a broker can say and PostgreSQL cannot keep: NUL, and half a character, which
-    JSON can write."""
+    """Without what a broker can send and PostgreSQL cannot store: NUL, and lone surrogates, which
+    JSON can contain."""
     return text.replace("\x00", "").encode(errors="replace").decode()
 
 
@@ -66,7 +75,7 @@ class Error(NamedTuple):
     @classmethod
     def of(cls, kind: ErrorClass, code: str, text: str) -> "Error":
         """Bounded, storable, and without anything that looks like a credential."""
-        clean = storable(without_secrets(text))
+        clean = storable(without_secrets(text[:READ_CHARS]))
         if len(clean) > MAX_ERROR_CHARS:
             clean = clean[: MAX_ERROR_CHARS - 1] + "…"
         return cls(kind, storable(code)[:100], clean)
@@ -79,11 +88,12 @@ class Acked(NamedTuple):
 
 
 class Refused(NamedTuple):
-    """It was tried and did not work, or nobody knows whether it worked."""
+    """It was tried and failed, or is in doubt."""
 
     error: Error
     after: float = 0.0
-    """Seconds before which another try is of no use, where the refusal said so (Retry-After)."""
+    """Seconds before which another attempt is pointless, if the refusal named them
+    (Retry-After)."""
 
 
 class Unsent(NamedTuple):
@@ -92,14 +102,14 @@ class Unsent(NamedTuple):
 
     reason: str
     after: float = 0.0
-    """Seconds before which it is of no use to try."""
+    """Seconds before which an attempt is pointless."""
 
 
 Outcome = Acked | Refused | Unsent
 
 
 def all_acked(outcomes: Sequence[Outcome | None]) -> bool:
-    """Asked of every batch, by several: it costs the less the fewer steps are Python's."""
+    """Called several times for every batch, so it leaves the loop to C."""
     return {Acked}.issuperset(map(type, outcomes))
 
 
@@ -113,6 +123,6 @@ class Verdict(NamedTuple):
     delay: float = 0.0
     """Seconds, counted by the database's clock, until it may be claimed again."""
     refund: bool = False
-    """It was no attempt of its own: attempts_base grows, so that the budget is not touched."""
+    """It does not count as an attempt: attempts_base grows, so the budget is not touched."""
     crashed: bool = False
     error: Error | None = None

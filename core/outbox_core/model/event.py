@@ -58,8 +58,7 @@ class Claim(NamedTuple):
     age_from: Moment | None = None
     """Where its age counts from, if a person replayed or rescheduled it."""
     was_published: bool = False
-    """Before a person replayed it: that it has arrived once is known, and no reason not to send
-    it."""
+    """Before a person replayed it. So it has arrived once, which is no reason not to send it."""
 
     @property
     def spent(self) -> int:

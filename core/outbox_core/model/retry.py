@@ -76,7 +76,7 @@ class Retry:
         return max(SHORTEST_DELAY_SECONDS, min(cap, jittered))
 
     def spread(self, after: float, chance: float) -> float:
-        """At least so long, up to a limit; and not all that wait for it at the same moment."""
+        """At least this long, up to a limit; longer by chance, so that not all come at once."""
         return min(LONGEST_RETRY_AFTER_SECONDS, after) * (1.0 + self.jitter * chance)
 
     def is_too_old(self, claim: Claim) -> bool:
@@ -108,7 +108,7 @@ def judge(outcome: Outcome, claim: Claim, policy: Retry, chance: float) -> Verdi
             delay = policy.delay(claim.event_type, claim.spent, chance)
             return _again(claim, error, max(delay, policy.spread(after, chance)))
         case Unsent(after=after) if after > 0:
-            # Later each time: otherwise a long line of them would be claimed again and again only
+            # Later each time: otherwise a long line of them would be claimed over and over, only
             # to be given back.
             delay = _while_parked(claim, policy, chance)
             return give_back(claim, max(delay, policy.spread(after, chance)))

@@ -41,7 +41,7 @@ class Shown(Protocol[R_shown]):
         """Set the metrics that the report contains; called before each scrape."""
 
 
-class Server(Generic[R]):
+class StatusServer(Generic[R]):
     def __init__(
         self, settings: HttpPort, health: Health, metrics: Shown[R], report: Callable[[], R]
     ) -> None:

@@ -27,7 +27,7 @@ broker and a database in its pods, would get as little as one process of the tes
 class Hierarchies:
     version: int
     controllers: dict[str, Path]
-    """By controller the mount of its hierarchy; version 2 has but one."""
+    """By controller the mount of its hierarchy; version 2 has only one."""
     unified: Path | None
     """Where version 2 is mounted. Beside version 1 it has no controllers, but runc still makes
     its groups there."""
@@ -132,7 +132,7 @@ class Cgroup:
         return True
 
     def _kill_one(self, pid: int) -> None:
-        # The descriptor first, then the look: from here on the number cannot become another's.
+        # The descriptor first, then the check: from here on the number cannot become another's.
         try:
             handle = os.pidfd_open(pid)
         except OSError:

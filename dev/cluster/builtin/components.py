@@ -24,7 +24,7 @@ class Component:
 
 
 def stages(instance: Instance) -> list[list[Component]]:
-    """Each stage starts when the one before it is well: else its components fail and retry."""
+    """Each stage starts when the one before it is well: otherwise its components fail and retry."""
     folder, address = instance.folder, instance.address
     pki = folder / "pki"
     etcd, peer = "http://127.0.0.1:2379", "http://127.0.0.1:2380"
@@ -47,7 +47,7 @@ def stages(instance: Instance) -> list[list[Component]]:
                 initial_cluster=f"{NODE}={peer}",
                 listen_metrics_urls=f"http://{address}:2381",  # health and figures, no data
                 unsafe_no_fsync="true",  # it outlives a crash of etcd; after one of the machine
-                log_level="warn",  #       we start afresh anyway
+                log_level="warn",  #       we start from nothing anyway
             ),
             Component(
                 "containerd",
@@ -84,7 +84,7 @@ def stages(instance: Instance) -> list[list[Component]]:
                 f"https://{address}:10257/healthz",
                 kubeconfig=pki / "controllers.kubeconfig",
                 use_service_account_credentials="true",
-                leader_elect="false",  # there is but one
+                leader_elect="false",  # there is only one
                 # Of each controller. By default the garbage collector takes minutes for the
                 # children of two hundred relays, and tests wait for it.
                 kube_api_qps="200",

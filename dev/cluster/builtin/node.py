@@ -34,7 +34,7 @@ from .supervision import Supervisor, is_well
 CLONE = Path(__file__).resolve().parents[3]
 PASSES = 5
 DIGEST = "outbox-operator/digest"
-"""The label by which containerd tells us what it has."""
+"""The label by which containerd shows us what it has."""
 
 
 class BuiltInNode:

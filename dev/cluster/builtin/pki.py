@@ -45,7 +45,7 @@ KUBECONFIGS = ("admin", "kubelet", "controllers", "scheduler", "proxy")
 
 
 def create(instance: Instance, folder: Path) -> None:
-    """Whole or not at all; what is there is kept, else running pods' tokens would be void."""
+    """Whole or not at all; what is there is kept, or running pods' tokens would be void."""
     if folder.exists():
         return
     partial = folder.with_name("pki.partial")

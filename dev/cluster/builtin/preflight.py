@@ -67,7 +67,7 @@ class Facts:
     missing_controllers: tuple[str, ...]
     cgroup_error: str
     failed_trials: dict[str, str]
-    """By feature what the kernel said."""
+    """By feature: what the kernel answered."""
     routes: dict[str, str]
     """By destination the link; without our own."""
     free: int

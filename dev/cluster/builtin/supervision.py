@@ -48,7 +48,7 @@ class Supervisor:
         self._cgroup_procs = cgroup_procs
 
     def bring_up(self, stage: Iterable[Component]) -> list[str]:
-        """Start what is dead, restart what is hung, wait until all is well; says what it did."""
+        """Start what is dead, restart what is hung, wait until all is well; returns what it did."""
         stage = list(stage)
         for component in stage:
             if self.pid(component) and not self._answers_within(component, HUNG_AFTER_SECONDS):
@@ -92,7 +92,7 @@ class Supervisor:
                 stderr=subprocess.STDOUT,
                 start_new_session=True,  # Ctrl-C and a closed terminal are not for it
             )
-        # Here, too: we look for it at once.
+        # Here, too: we check for it at once.
         (self._pids / component.name).write_text(f"{process.pid} {start_time(process.pid) or 0}\n")
 
     def _wait_until_well(self, component: Component, deadline: float) -> None:
@@ -120,7 +120,7 @@ class Supervisor:
         with suppress(ProcessLookupError):
             handle = os.pidfd_open(pid)
             try:
-                if self.pid(component) == pid:  # looked at again, now that the number is held
+                if self.pid(component) == pid:  # checked again, now that the number is held
                     signal.pidfd_send_signal(handle, signal.SIGKILL)
             finally:
                 os.close(handle)

@@ -2,7 +2,7 @@
 A service that writes an invoice for each order, which it knows by its event alone.
 
 Events come at least once: an order that is known already gets no second invoice. The invoices are
-committed before Kafka is told that their events were read, so a crash in between repeats some.
+committed before Kafka learns that their events were read, so a crash in between repeats some.
 """
 
 import json

@@ -1,5 +1,5 @@
 """
-A service that takes orders until it is told to stop. An order and its event are one transaction:
+A service that takes orders until it is asked to stop. An order and its event are one transaction:
 both are committed, or neither.
 """
 
@@ -25,7 +25,7 @@ EVENT = """
 
 
 def place_order(conn: psycopg.Connection[tuple[int]]) -> bool:
-    """Whether it was; else nothing is left of it."""
+    """Whether it was; if not, nothing is left of it."""
     declined = random.random() < DECLINED
     customer = f"customer-{random.randrange(CUSTOMERS)}"
     with conn.transaction():

@@ -6,7 +6,7 @@ from outbox_operator.kinds import CUSTOM_KINDS
 from outbox_operator.shared.objects import GROUP, VERSION
 
 
-class Kind(NamedTuple):
+class ObjectKind(NamedTuple):
     name: str
     api: str
     plural: str
@@ -20,27 +20,29 @@ class Kind(NamedTuple):
 
 
 CUSTOM_API = f"/apis/{GROUP}/{VERSION}"
-CUSTOM = {kind.name: Kind(kind.name, CUSTOM_API, kind.plural) for kind in CUSTOM_KINDS.values()}
+CUSTOM = {
+    kind.name: ObjectKind(kind.name, CUSTOM_API, kind.plural) for kind in CUSTOM_KINDS.values()
+}
 """Our own kinds."""
-SECRETS = Kind("Secret", "/api/v1", "secrets")
-EVENTS = Kind("Event", "/api/v1", "events")
-PODS = Kind("Pod", "/api/v1", "pods")
-SPARK_APPLICATIONS = Kind(
+SECRETS = ObjectKind("Secret", "/api/v1", "secrets")
+EVENTS = ObjectKind("Event", "/api/v1", "events")
+PODS = ObjectKind("Pod", "/api/v1", "pods")
+SPARK_APPLICATIONS = ObjectKind(
     "SparkApplication", "/apis/sparkoperator.k8s.io/v1beta2", "sparkapplications", optional=True
 )
 
 CHILDREN = {
     kind.name: kind
     for kind in (
-        Kind("ServiceAccount", "/api/v1", "serviceaccounts"),
-        Kind("RoleBinding", "/apis/rbac.authorization.k8s.io/v1", "rolebindings"),
-        Kind("ConfigMap", "/api/v1", "configmaps"),
-        Kind("Service", "/api/v1", "services"),
-        Kind("NetworkPolicy", "/apis/networking.k8s.io/v1", "networkpolicies"),
-        Kind("PodDisruptionBudget", "/apis/policy/v1", "poddisruptionbudgets"),
-        Kind("Deployment", "/apis/apps/v1", "deployments"),
-        Kind("CronJob", "/apis/batch/v1", "cronjobs"),
-        Kind("Job", "/apis/batch/v1", "jobs"),
+        ObjectKind("ServiceAccount", "/api/v1", "serviceaccounts"),
+        ObjectKind("RoleBinding", "/apis/rbac.authorization.k8s.io/v1", "rolebindings"),
+        ObjectKind("ConfigMap", "/api/v1", "configmaps"),
+        ObjectKind("Service", "/api/v1", "services"),
+        ObjectKind("NetworkPolicy", "/apis/networking.k8s.io/v1", "networkpolicies"),
+        ObjectKind("PodDisruptionBudget", "/apis/policy/v1", "poddisruptionbudgets"),
+        ObjectKind("Deployment", "/apis/apps/v1", "deployments"),
+        ObjectKind("CronJob", "/apis/batch/v1", "cronjobs"),
+        ObjectKind("Job", "/apis/batch/v1", "jobs"),
         SPARK_APPLICATIONS,
     )
 }

@@ -12,7 +12,7 @@ LONGEST_ANSWER_BYTES = 1_000_000
 
 
 class NotAnswered(Exception):
-    """The connection was closed without an answer, or with one that is no HTTP."""
+    """The connection was closed without an answer, or with one that is not HTTP."""
 
 
 class _Connection(asyncio.Protocol):
@@ -21,7 +21,7 @@ class _Connection(asyncio.Protocol):
         self._transport: asyncio.Transport | None = None
         self._received = bytearray()
         self.received: asyncio.Future[bytes] = asyncio.get_running_loop().create_future()
-        """All that came, when the pod has closed the connection."""
+        """Everything that was received, once the pod has closed the connection."""
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         assert isinstance(transport, asyncio.Transport)

@@ -29,7 +29,7 @@ from outbox_operator.replay.decide.gitops import (
 from outbox_operator.replay.decide.next_reconcile import seconds_to_live, seconds_to_next_reconcile
 from outbox_operator.replay.decide.step import (
     FINISHED,
-    Finished,
+    Leave,
     Step,
     as_paused,
     decide_step,
@@ -142,7 +142,7 @@ class ReplayReconciler(KindReconciler[ReplayMemory]):
         if is_paused(replay):
             return None  # removing the annotation triggers the next reconcile
         seen = self._gatherer.at_rest(replay)
-        children = decide_replay_children(replay, seen, Finished(), self._settings)
+        children = decide_replay_children(replay, seen, Leave(), self._settings)
         await self._writer.remove(replay, children.unwanted, seen)
         if why := why_it_stays(replay):
             status = with_reason_to_stay(replay.status, why)

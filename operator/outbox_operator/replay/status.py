@@ -21,8 +21,8 @@ from outbox_operator.replay.decide.step import (
     Block,
     Cancel,
     Finish,
-    Finished,
     Follow,
+    Leave,
     Start,
     Step,
     Suspend,
@@ -64,7 +64,7 @@ def decide_replay_status(
 ) -> ReplayStatus:
     before = replay.status
     now = now.replace(microsecond=0)
-    if isinstance(step, Finished):
+    if isinstance(step, Leave):
         return before
     if refused := _refused(replay, refusals):
         step = _with_refusal(step, refused)

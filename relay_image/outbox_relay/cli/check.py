@@ -85,7 +85,7 @@ def check_broker(settings: RelaySettings, kinds: Sequence[EventKind]) -> list[Di
 
 
 def subscribed(settings: RelaySettings, kinds: Sequence[EventKind]) -> list[EventKind]:
-    """Of the kinds that were seen lately those that this relay gets, and the types it names."""
+    """The recent kinds of event that this relay gets, and the types that its subscription names."""
     wanted, tenants = settings.subscription.event_types, settings.subscription.tenants
     seen = [
         kind

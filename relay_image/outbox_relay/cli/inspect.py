@@ -36,7 +36,7 @@ from outbox_relay.cli.output import (
 
 TimeOrAge = datetime | timedelta | None
 PAYLOAD_SHOWN_CHARS = 2000
-"""Of a payload, unless --full."""
+"""The part of a payload that is shown without --full."""
 
 
 def error_cell(error: dict[str, Any] | None, width: int = 60) -> str:

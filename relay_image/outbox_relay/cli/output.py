@@ -21,8 +21,8 @@ def print_json(document: object) -> None:
 
 
 def json_text(document: object) -> str:
-    """Legible; but half a character, which a payload or a broker's answer may have, stays the
-    escape that JSON has for it: no terminal and no file takes it."""
+    """Legible. Only half a character, which a payload or a broker's answer may contain, stays
+    escaped: no terminal and no file accepts it."""
     text = json.dumps(document, default=jsonable, indent=2, ensure_ascii=False)
     return text.encode(errors="backslashreplace").decode()
 

@@ -1,9 +1,9 @@
 """
 Which IP addresses are public, and what the others are: the table behind `egress`.
 
-Pure. `ipaddress.is_global` is not enough: it takes for global what stands for another address
-(6to4, NAT64 of an inner one) and the public addresses at which clouds serve their inner
-services. IPv6 is judged the other way round: only global unicast is public, and of that not all.
+Pure. `ipaddress.is_global` is not enough. It counts as global an address that stands for another
+one (6to4, NAT64 of an inner address), and the public addresses at which clouds serve their inner
+services. IPv6 works the other way round: only global unicast is public, and not all of it.
 """
 
 from collections.abc import Iterable, Iterator
@@ -22,13 +22,13 @@ def _table(rows: Iterable[tuple[str, str]]) -> tuple[tuple[IpNetwork, str], ...]
     return tuple((ip_network(network), what) for network, what in rows)
 
 
-NEVER: Final = _table(
+NEVER_ALLOWED: Final = _table(
     [
         ("169.254.0.0/16", "link-local, where clouds serve metadata and credentials"),
         ("168.63.129.16/32", "a metadata service (Azure)"),
         ("100.100.100.200/32", "a metadata service (Alibaba Cloud)"),
         ("192.0.0.192/32", "a metadata service (Oracle Cloud)"),
-        (str(THIS_HOST), "unspecified: this very host"),
+        (str(THIS_HOST), "unspecified: this host itself"),
         ("224.0.0.0/4", "multicast"),
         ("240.0.0.0/4", "reserved or broadcast"),
         ("fd00:ec2::/32", "a metadata service (AWS)"),
@@ -39,12 +39,12 @@ NEVER: Final = _table(
         ("fd00:c1::a9fe:a9fe/128", "a metadata service (Oracle Cloud)"),
         ("fe80::/10", "link-local"),
         ("ff00::/8", "multicast"),
-        ("::/128", "unspecified: this very host"),
-        ("::ffff:0:0/96", "an IPv4 address in IPv6's clothes (mapped)"),
+        ("::/128", "unspecified: this host itself"),
+        ("::ffff:0:0/96", "an IPv4-mapped address"),
     ]
 )
-"""Not even where an allowed network contains them: a wide one, such as 0.0.0.0/0, is not meant
-to open the credentials of the machine."""
+"""Not even where an allowed network contains them: a wide one, such as 0.0.0.0/0, is not meant to
+expose the machine's credentials."""
 
 INNER: Final = _table(
     [
@@ -53,18 +53,18 @@ INNER: Final = _table(
         ("192.168.0.0/16", "private"),
         ("100.64.0.0/10", "shared by carriers and clouds (CGNAT)"),
         ("127.0.0.0/8", "loopback"),
-        ("192.0.0.0/24", "kept for protocols"),
+        ("192.0.0.0/24", "reserved for protocols"),
         ("192.0.2.0/24", "for documentation"),
         ("192.88.99.0/24", "a 6to4 relay"),
         ("198.18.0.0/15", "for benchmarks"),
         ("198.51.100.0/24", "for documentation"),
         ("203.0.113.0/24", "for documentation"),
         ("::1/128", "loopback"),
-        ("::/96", "an IPv4 address in IPv6's clothes (compatible)"),
+        ("::/96", "an IPv4-compatible address"),
         (str(LOCAL_NAT64), "NAT64 of a private network"),
-        ("100::/64", "for discarding"),
+        ("100::/64", "for discarded traffic"),
         ("2001::/32", "Teredo, which stands for another address"),
-        ("2001::/23", "kept for protocols"),
+        ("2001::/23", "reserved for protocols"),
         ("2001:db8::/32", "for documentation"),
         ("2002::/16", "6to4, which stands for another address"),
         ("3fff::/20", "for documentation"),
@@ -77,9 +77,9 @@ GLOBAL_UNICAST: Final = IPv6Network("2000::/3")
 
 
 def why_never(ip: IpAddress) -> str | None:
-    """Why this address is not for events, whatever the resource allows; None if it may be."""
+    """Why no event may reach this address, whatever the resource allows; None if one may."""
     for address in (ip, *_embedded(ip)):
-        if what := _lookup(NEVER, address):
+        if what := _lookup(NEVER_ALLOWED, address):
             return what if address is ip else f"it stands for {address}: {what}"
     return None
 
@@ -87,7 +87,7 @@ def why_never(ip: IpAddress) -> str | None:
 def why_inner(ip: IpAddress) -> str | None:
     """What this address is if it is not public; None if it is."""
     if ip in NAT64:
-        # Where a cluster has IPv6 only, every IPv4 host of the world looks like this.
+        # In a cluster with IPv6 only, every IPv4 host in the world has such an address.
         inner = IPv4Address(int(ip) & 0xFFFFFFFF)
         what = why_inner(inner)
         return f"it stands for {inner}: {what}" if what else None
@@ -103,7 +103,7 @@ def _lookup(table: Iterable[tuple[IpNetwork, str]], ip: IpAddress) -> str | None
 
 
 def _embedded(ip: IpAddress) -> tuple[IPv4Address, ...]:
-    """The IPv4 addresses that a gateway may make of it."""
+    """The IPv4 addresses that a gateway may translate it to."""
     if ip.version == 4:
         return ()
     if ip.sixtofour is not None:
@@ -118,8 +118,8 @@ def _embedded(ip: IpAddress) -> tuple[IPv4Address, ...]:
 
 
 def _locally_embedded(ip: int) -> Iterator[IPv4Address]:
-    """By each length of prefix that the network may have chosen (RFC 6052): 48, 56, 64 and 96. It
-    is not ours to know which, and by the wrong ones there is often nothing but zeros to read."""
+    """One for each prefix length that the network may have chosen (RFC 6052): 48, 56, 64 and 96. We
+    cannot know which it is; a wrong one often yields nothing but zeros."""
     rest = (ip >> 64 & 0xFFFF) << 56 | ip & (1 << 56) - 1  # the octet between means nothing
     for number in (rest >> 40, rest >> 32, rest >> 24, rest):
         address = IPv4Address(number & 0xFFFFFFFF)

@@ -2,9 +2,9 @@
 Destinations: a publisher's topics or endpoints, of which one may be sick while the others are well.
 
 A publisher gives every batch to `publish`, which leaves out what is for parked destinations, sends
-the rest, and learns from the outcomes. A timeout shows little: it is the destination's where others
-answered in the same call. Where nobody did, it may be the broker's: then the worker probes it, and
-calls `blame` if it answers.
+the rest, and learns from the outcomes. A timeout alone proves little. If others answered in the
+same call, it is the destination's fault. If none did, it may be the broker's: then the worker
+probes the broker, and calls `blame` if it answers.
 """
 
 import logging
@@ -21,12 +21,12 @@ from outbox_core.model.attempt import (
     all_acked,
 )
 from outbox_core.model.event import Claim
-from outbox_relay.publishers.parking import Parked, Parking, Trial, Wait
+from outbox_relay.publishers.parking import Parked, Parking, Trial, TurnedAway
 
 log = logging.getLogger("outbox.relay")
 
 TRIAL_EVENTS = 20
-"""So many go first when a pause is over."""
+"""How many are tried first when a pause is over."""
 
 BRIEF_TRIAL_SECONDS = 0.5
 """A healthy destination nearby answers by then. A later answer still counts, but the event is sent
@@ -35,7 +35,7 @@ again."""
 WHY_PARKED = "its destination takes nothing now"
 
 Send = Callable[[Sequence[Claim], float | None], Sequence[Outcome]]
-"""A batch, and the seconds that it may take if not as long as usual; one outcome per event."""
+"""A batch, and how many seconds it may take (None: as long as usual); one outcome per event."""
 
 
 def is_transient(error: Error) -> bool:
@@ -52,10 +52,10 @@ class Destinations:
         brief_trials: bool = False,
         is_answer: Callable[[Error], bool] = is_transient,
     ) -> None:
-        """`name_of` is None for an event that has no destination: it is sent, and judged there.
-        `timeout` is what a call may take, in seconds. With `brief_trials`, a call waits for a trial
-        only BRIEF_TRIAL_SECONDS, and `send` reports to `heard` what comes later. `is_answer`: of a
-        refusal, whether its destination said so itself."""
+        """`name_of` returns None for an event that has no destination: it goes to `send`, which
+        refuses it. `timeout` is what a call may take, in seconds. With `brief_trials`, a call waits
+        for a trial only BRIEF_TRIAL_SECONDS, and `send` reports to `heard` what comes later.
+        `is_answer`: whether a refusal came from its destination itself."""
         self._name_of = name_of
         self._send = send
         self._timeout = timeout
@@ -73,7 +73,7 @@ class Destinations:
         found: list[Outcome | None] = [None] * len(batch)
         healthy: list[int] = []
         trial: list[int] = []
-        admitted: dict[str, Trial | Wait | None] = {}
+        admitted: dict[str, Trial | TurnedAway | None] = {}
         room: dict[str, int] = {}
         turned_away: dict[str, list[int]] = {}
         for index, claim in enumerate(batch):
@@ -87,7 +87,7 @@ class Destinations:
             match admitted[name]:
                 case None:
                     healthy.append(index)
-                # The first of them: so of every key it is its beginning, without a gap.
+                # The first events for it: so every key begins with its first one, without a gap.
                 case Trial() if room[name] > 0:
                     room[name] -= 1
                     trial.append(index)
@@ -99,7 +99,7 @@ class Destinations:
                 found[index] = later
         tried = {name: a.patience for name, a in admitted.items() if isinstance(a, Trial)}
         try:
-            # Apart, so that no others wait for them; the others first.
+            # Separately and after the others, so that these need not wait for the trials.
             self._send_part(batch, healthy, found, None)
             began = self._clock()
             left = until - began
@@ -113,7 +113,7 @@ class Destinations:
             return self._learn(batch, found, tried, took, held)  # type: ignore[arg-type]
         finally:
             for name in tried:
-                self._parking.undecided(name)  # if it still is, such as after an exception
+                self._parking.undecided(name)  # if there is no result, as after an exception
 
     def blame(self, batch: Sequence[Claim], outcomes: Sequence[Outcome]) -> Sequence[Outcome]:
         failed: dict[str, Refused] = {}
@@ -124,7 +124,7 @@ class Destinations:
         return self._park(failed, batch, outcomes)
 
     def heard(self, claim: Claim, outcome: Outcome) -> None:
-        """What became of a trial after its call. The event itself was judged by then."""
+        """The outcome of a trial that came after its call. The event itself already has one."""
         name = self._name_of(claim)
         if name is None:
             return
@@ -160,7 +160,7 @@ class Destinations:
         took: float,
         held: float = 0.0,
     ) -> Sequence[Outcome]:
-        """The call took so many seconds, and its trials made it longer by `held`."""
+        """The call took `took` seconds without its trials, which made it longer by `held`."""
         if not self._parking and all_acked(outcomes):
             return outcomes
         answered: set[str] = set()
@@ -201,7 +201,7 @@ class Destinations:
         costs: Mapping[str, float] = MappingProxyType({}),
     ) -> Sequence[Outcome]:
         """These are at fault, not the broker; `costs` are the seconds that calls waited for them,
-        if that is to be made up for."""
+        where longer pauses make up for that."""
         if not sick:
             return outcomes
         self._parking.charge(costs)
@@ -246,6 +246,6 @@ def _outage(outcome: Outcome) -> Refused | None:
 
 
 def _remember(failed: dict[str, Refused], name: str, refused: Refused) -> None:
-    """The first of a destination, unless a later one asks for more patience."""
+    """The first refusal of a destination, unless a later one asks for a longer wait."""
     if name not in failed or refused.after > failed[name].after:
         failed[name] = refused

@@ -6,8 +6,8 @@ The rule, for a host that an event names:
 - The host must be in `allowedHosts`: an exact name, `*.example.com` (names below it, not
   itself) or `*` (any public name); each may end with a port, and then holds for that port only.
 - Names of the cluster or of a local network (`.svc`, `.cluster.local`, `.internal`, `.local`,
-  `localhost`, a name without a dot) need an entry that says so itself: `*` is not enough.
-- A name that no entry spells out is looked up as it stands: the resolver's search list, which makes
+  `localhost`, a name without a dot) need an entry that is itself such a name: `*` is not enough.
+- A name that no entry spells out is resolved as it stands: the resolver's search list, which makes
   `kubernetes.default` a name of the cluster, does not apply to it.
 - An IP address in place of a name must be in `allowedHosts` itself, or in `allowedNetworks`.
 - Every address of a name must be public or in `allowedNetworks`. If one is not, all are refused:
@@ -18,9 +18,9 @@ The rule, for a host that an event names:
 The caller connects to the addresses returned and resolves nothing again; otherwise a second
 answer could differ from the one that was judged. It follows no redirect.
 
-A host that the resource itself fixes is `trusted`: its owner's decision, taken as it is.
-Whatever the host, strange spellings are refused rather than understood (127.1, 0x7f000001,
-full-width digits, zones), because the next program may understand them otherwise.
+A host that the resource itself fixes is `trusted`: its owner's decision, accepted as it is.
+Whatever the host, unusual spellings are refused, not interpreted (127.1, 0x7f000001, full-width
+digits, zones), because the next program may interpret them differently.
 """
 
 import re
@@ -47,7 +47,7 @@ _ENTRY: Final = re.compile(r"(?P<host>\[[^]]+\]|[^:]+|[0-9a-fA-F:.]+?)(:(?P<port
 
 
 class Blocked(Exception):
-    """Not to be connected to. The text says what, why, and what would allow it."""
+    """The relay must not connect there. The text shows why, and what would allow it."""
 
 
 class Address(NamedTuple):
@@ -66,13 +66,13 @@ class Url(NamedTuple):
 
 
 def system_resolver(host: str, port: int) -> Sequence[str]:
-    """As the system does it. It has no time limit of its own: the caller must have one."""
+    """As the system resolves names. It has no time limit of its own: the caller must have one."""
     found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
     return list(dict.fromkeys(str(sockaddr[0]) for *_, sockaddr in found))
 
 
 class Egress:
-    """Pure but for the resolver. Safe to call from several threads."""
+    """Pure except for the resolver. Safe to call from several threads."""
 
     def __init__(
         self,
@@ -89,26 +89,27 @@ class Egress:
 
     def resolve(self, host: str, port: int) -> list[Address]:
         """The addresses that may be connected to, in the resolver's order. Blocked if there are
-        none; an OSError of the resolver passes, since that is an outage and no refusal."""
+        none; an OSError of the resolver passes through: it is an outage, not a refusal."""
         host = normal_host(host)
         if not 0 < port < 65536:
             raise Blocked(f"there is no port {port}")
         literal = _as_ip(host)
         if not self._trusted:
-            self._judge_host(host, literal, port)
+            self._check_host(host, literal, port)
         found = [host] if literal is not None else self._resolver(self._asked(host, port), port)
-        addresses = [self._judge_address(host, text, port) for text in found]
+        addresses = [self._allowed_address(host, text, port) for text in found]
         if not addresses:
             raise Blocked(f"{host} has no address")
         return addresses
 
     def _asked(self, host: str, port: int) -> str:
-        """With a final dot where nothing may be added to it. What the resource names itself, or by
-        an inner network's suffix, may need the search list: that is how Services are called."""
+        """With a final dot where nothing may be added to it. Names that the resource has itself, or
+        that have an inner network's suffix, may need the search list: that is how Services are
+        addressed."""
         is_named = (host, None) in self._hosts or (host, port) in self._hosts
         return host if self._trusted or is_named or _is_inner_name(host) else f"{host}."
 
-    def _judge_host(self, host: str, literal: IpAddress | None, port: int) -> None:
+    def _check_host(self, host: str, literal: IpAddress | None, port: int) -> None:
         if literal is not None and self._is_in_networks(literal):
             return
         if any(_covers(entry, host, literal, port) for entry in self._hosts):
@@ -121,7 +122,7 @@ class Egress:
             cure = "list it in allowedHosts to allow it"
         raise Blocked(f"{_shown(host, port)} is not an allowed host; {cure}")
 
-    def _judge_address(self, host: str, text: str, port: int) -> Address:
+    def _allowed_address(self, host: str, text: str, port: int) -> Address:
         ip = ip_address(text)
         family = socket.AF_INET if ip.version == 4 else socket.AF_INET6
         address = Address(family, text, port)
@@ -129,9 +130,9 @@ class Egress:
             return address
         shown = host if text == host else f"{host} has the address {ip}, which"
         if what := why_never(ip):
-            raise Blocked(f"{shown} is never allowed to an event ({what})")
+            raise Blocked(f"{shown} is never allowed for an event ({what})")
         what = why_inner(ip)
-        # An address that is itself the host came past `_judge_host`, so the resource names it.
+        # An IP address in place of a host has passed `_check_host`, so the resource allows it.
         if what is None or text == host or self._is_in_networks(ip):
             return address
         raise Blocked(f"{shown} is not public ({what}); list it in allowedNetworks to allow it")
@@ -141,7 +142,7 @@ class Egress:
 
 
 def parse_url(url: str) -> Url:
-    """Its parts, or Blocked: whatever two programs might read in two ways."""
+    """Its parts; Blocked for whatever two programs might read differently."""
     if _UNPRINTABLE.search(url) or "\\" in url:
         raise Blocked(
             "the URL has a space, a backslash, a control character or a letter outside ASCII: "
@@ -153,14 +154,14 @@ def parse_url(url: str) -> Url:
     except ValueError as error:
         raise Blocked(f"the URL is malformed: {error}") from None
     if parts.scheme not in PORTS:
-        raise Blocked(f"the URL's scheme is {parts.scheme!r}, and only http and https are possible")
+        raise Blocked(f"the URL's scheme is {parts.scheme!r}, and only http and https are allowed")
     if "@" in parts.netloc:
         raise Blocked("the URL contains credentials; use the publisher's own fields for them")
     if not parts.hostname or parts.netloc.endswith(":"):
         raise Blocked("the URL has no host, or a colon without a port")
     if port == 0:
         raise Blocked("there is no port 0")
-    # urlsplit takes the brackets away, and whatever is around them.
+    # urlsplit removes the brackets, and whatever surrounds them.
     if "[" in parts.netloc and not _BRACKETED.fullmatch(parts.netloc):
         raise Blocked("the URL's host has brackets within it")
     host = f"[{parts.hostname}]" if parts.netloc.startswith("[") else parts.hostname
@@ -171,19 +172,19 @@ def parse_url(url: str) -> Url:
 def normal_host(host: str) -> str:
     """In lower case, without brackets and final dot; Blocked if it is neither name nor address."""
     if _UNPRINTABLE.search(host):
-        raise Blocked(f"{ascii(host)[:100]} is no host: write it in ASCII (xn--...)")
+        raise Blocked(f"{ascii(host)[:100]} is not a host: write it in ASCII (xn--...)")
     name = host.lower()
     if name.startswith("[") and name.endswith("]"):
         name = name[1:-1]
         if ":" not in name:
-            raise Blocked(f"{host[:100]} is no host: brackets are for IPv6")
+            raise Blocked(f"{host[:100]} is not a host: brackets are for IPv6")
     if "%" in name:
-        raise Blocked(f"{host[:100]} is no host: neither zones nor percent signs are possible")
+        raise Blocked(f"{host[:100]} is not a host: zones and percent signs are not allowed")
     if ":" in name:
         try:
             return str(IPv6Address(name))
         except ValueError:
-            raise Blocked(f"{host[:100]} is no IPv6 address") from None
+            raise Blocked(f"{host[:100]} is not an IPv6 address") from None
     name = name.removesuffix(".")
     labels = name.split(".")
     if _NUMBER.fullmatch(labels[-1]):
@@ -191,10 +192,10 @@ def normal_host(host: str) -> str:
             return str(IPv4Address(name))
         except ValueError:
             raise Blocked(
-                f"{host[:100]} is no host: write an IPv4 address as four decimal numbers"
+                f"{host[:100]} is not a host: write an IPv4 address as four decimal numbers"
             ) from None
     if len(name) > 253 or not all(_LABEL.fullmatch(label) for label in labels):
-        raise Blocked(f"{host[:100]!r} is no host name")
+        raise Blocked(f"{host[:100]!r} is not a host name")
     return name
 
 
@@ -205,7 +206,7 @@ def _parse_entry(entry: str) -> tuple[str, int | None]:
         pass
     match = _ENTRY.fullmatch(entry)
     if match is None:
-        raise ValueError(f"{entry!r} is no host")
+        raise ValueError(f"{entry!r} is not a host")
     host, port = match["host"], match["port"]
     wildcard, name = host.startswith("*."), host.removeprefix("*.")
     try:

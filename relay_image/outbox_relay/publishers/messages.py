@@ -2,12 +2,12 @@
 From a claim to a message, as far as brokers agree: where it goes by a template, and its headers.
 
 Pure, and hot: publishers call both for every event. Values stay strings, because clients encode
-them faster than Python does. The payload needs nothing done to it.
+them faster than Python does. The payload is sent as it is.
 
-The application's headers come first and exactly as they were stored. Ours follow, also where a
-name is taken: a reader that keeps one value per name keeps the last, so `outbox-event-id` is
-always the relay's word, and the application's is still there. Only `content-type` and
-`traceparent` are not ours to repeat: where the application has set them, we add nothing.
+The application's headers come first and exactly as they were stored. Ours follow, even where a name
+is taken: a reader that keeps one value per name keeps the last, so `outbox-event-id` is always the
+relay's, and the application's is still there. Only `content-type` and `traceparent` are never
+repeated: where the application has set them, we add nothing.
 """
 
 from collections.abc import Callable, Iterable, Sequence
@@ -28,16 +28,16 @@ Headers = list[Header]
 HeadersOf = Callable[[Claim], Headers]
 
 TEMPLATE_FIELDS: Final = ("event_type", "aggregate_type", "tenant_id")
-"""Of these there are few values, and `check` knows them. A kind that addresses single things, such
-as a URL, may allow others of `Claim` too."""
+"""These have few values, and `check` knows them. A publisher that addresses single things, as by a
+URL, may allow other fields of `Claim` too."""
 FIRST_ATTEMPT: Final = ("outbox-attempt", "1")
 THREE_DIGITS: Final = tuple(f"{n:03}" for n in range(1000))
 CACHED_NAMES: Final = 10_000
-"""A template over tenants may have more, and then starts over."""
+"""A template over tenants may make more names; then the cache is emptied."""
 
 
 class Template:
-    """Which topic, subject, stream or URL an event belongs to, or why none."""
+    """Which topic, subject, stream or URL an event belongs to, or why it has none."""
 
     def __init__(
         self,
@@ -50,19 +50,20 @@ class Template:
         escape: Callable[[str], str] | None = None,
     ) -> None:
         """
-        `setting` is where it was written (`kafka.topic`), and `noun` what it makes (topic): for
-        messages. `illegal` says what is wrong with a name, or None. `escape` makes a value fit to
-        stand in one, where it has a meaning of its own otherwise (a slash in a URL).
+        `setting` is where it was written (`kafka.topic`), and `noun` what it makes (topic): both
+        are for error texts. `illegal` returns what is wrong with a name, or None. `escape` encodes
+        a value that would otherwise have a meaning of its own in a name (a slash in a URL).
         """
         self._template = template
         self._noun = noun
         self._illegal = illegal
         self._escape = escape
         self._fields = _fields_of(template, setting, fields)
-        # Whatever the values are, the text between them stays: one that is plain shows it.
+        # Whatever the values are, the text between them stays: plain values show whether it is
+        # legal.
         if why := illegal(template.format_map(dict.fromkeys(self._fields, "x"))):
-            raise SettingsError(f"{setting} {template!r} makes no {noun}: {why}")
-        # attrgetter needs a name; a template without fields may remember its name by anything.
+            raise SettingsError(f"{setting} {template!r} does not make a legal {noun}: {why}")
+        # attrgetter needs a field; a template without fields can cache its only name under any.
         self._value_of: Callable[[Claim], object] = attrgetter(*(self._fields or ("event_type",)))
         self._known: dict[object, str | Refused] = {}
 
@@ -76,7 +77,7 @@ class Template:
         return name
 
     def all(self, claims: Sequence[Claim]) -> list[str | Refused]:
-        """For each of them, in a third of the time of as many calls."""
+        """The same for each claim, in a third of the time that as many calls would take."""
         names = list(map(self._known.get, map(self._value_of, claims)))
         if None in names:
             return [self(claim) for claim in claims]
@@ -85,17 +86,22 @@ class Template:
     def fill(self, values: Sample) -> str | Refused:
         given = {field: value for field in self._fields if (value := values.get(field))}
         if missing := [field for field in self._fields if field not in given]:
-            text = f"the {self._noun} is {self._template}, and it has no {', '.join(missing)}"
+            text = (
+                f"the {self._noun} is {self._template}, and the event has no {', '.join(missing)}"
+            )
             return refused(f"NO_{self._code}", text)
         if self._escape is not None:
             given = {field: self._escape(value) for field, value in given.items()}
         name = self._template.format_map(given)
         if why := self._illegal(name):
-            return refused(f"INVALID_{self._code}", f"{name!r} is no {self._noun}: {why}")
+            return refused(
+                f"INVALID_{self._code}", f"{name[:200]!r} is not a legal {self._noun}: {why}"
+            )
         return name
 
     def names(self, samples: Iterable[Sample]) -> list[str]:
-        """Where events such as these go, each once; those without a legal name left out."""
+        """Where events such as these go, each name once; without the events that have no legal
+        name."""
         names = (self.fill(sample) for sample in samples)
         return sorted({name for name in names if isinstance(name, str)})
 
@@ -224,8 +230,9 @@ class CloudEventHeaders:
 
 
 def debezium_headers(claim: Claim) -> Headers:
-    """Format Debezium: what its outbox event router adds by its defaults, and no more. The
-    application's headers would be more: there they are columns that nobody asked it to place."""
+    """Format Debezium: what Debezium's outbox event router adds by default, and no more. It does
+    not add the application's headers: for it they are a column that its configuration would have to
+    place."""
     return [("id", claim.event_id)]
 
 

@@ -1,13 +1,14 @@
 """
 Parking: which destinations take nothing now, and when each is tried again.
 
-A destination is whatever can fail alone: a topic, an endpoint, a queue. What is for one that has
-just failed would only wait for it again, and everything in the same batch would wait too. So it is
-parked for a pause that grows, then a few events go first, and an answer to them ends it. Where a
-trial made its call longer, the pause grows with that too: all trials of a process together take a
-small part of one worker's time, however many destinations are silent.
+A destination is whatever can fail alone: a topic, an endpoint, a queue. Events for one that has
+just failed would only wait for it again, and everything in the same batch would wait with them. So
+the destination is parked for a pause, which grows with every failure. After the pause a few events
+are tried, and an answer to them ends the parking. A trial that made its call longer makes the pause
+longer too: all trials of a process together take a small part of one worker's time, however many
+destinations are silent.
 
-No IO, and no decision whose fault a failure was: that is `destinations`.
+No IO. Whose fault a failure was is decided in `destinations`.
 """
 
 import math
@@ -19,28 +20,29 @@ from typing import NamedTuple
 from outbox_core.model.attempt import LONGEST_RETRY_AFTER_SECONDS
 
 FORGET_AFTER_SECONDS = 600.0
-"""Its pause is over and nobody has tried it for so long: nothing is waiting for it any more."""
+"""After its pause. A destination that was not tried for this long has no events waiting for it."""
 
 RETURNS_PER_SECOND = 2000
-"""What was turned away is claimed again only to be turned away again: no more often than the
+"""Events that were turned away are claimed again only to be turned away again. At this rate the
 database hardly notices, however many wait."""
 
 LONGEST_ABSENCE_SECONDS = 300.0
-"""When the destination is well again, those that were turned away do not hear of it."""
+"""Events that were turned away do not notice when the destination recovers."""
 
 
 TRIALS_SHARE = 0.05
-"""Of one worker's time: what the calls of a process are made longer by trials, all together."""
+"""Of one worker's time: how much longer all trials of a process together may make its calls."""
 
 LONGEST_FAIR_PAUSE_SECONDS = 60.0
-"""To keep to that share, nobody who may be well again is left alone for longer than this."""
+"""Even to keep to that share, no destination goes untried for longer: it may have recovered."""
 
 RELAPSE_SECONDS = 120.0
-"""Who was well for a shorter time answers a few and no more: each time all others wait for it."""
+"""A destination that fails again sooner answers only a few events at a time, and all others wait
+for it each time."""
 
 
 class Parked(NamedTuple):
-    """For people."""
+    """A parked destination, as it is shown to people."""
 
     name: str
     seconds: float
@@ -48,15 +50,15 @@ class Parked(NamedTuple):
     why: str
 
 
-class Wait(NamedTuple):
+class TurnedAway(NamedTuple):
     """Nothing is sent to it now."""
 
 
 class Trial(NamedTuple):
     patience: float
-    """Seconds that the call waits for an answer. Where nobody hears an answer that comes later, it
-    is as long as the pause was: so a destination that does not answer takes half of one worker's
-    time at most, and one that is slow has its chance."""
+    """Seconds that the call waits for an answer. Where a later answer would be missed, it is as
+    long as the pause was: so a destination that does not answer takes at most half of one worker's
+    time, and a slow one has its chance."""
 
 
 @dataclass
@@ -84,8 +86,8 @@ class Parking:
         least_patience: float = 2.0,
         brief_patience: float | None = None,
     ) -> None:
-        """`brief_patience` is what a call waits for any trial, where an answer that comes later is
-        heard too."""
+        """`brief_patience` is how many seconds a call waits for any trial, where a later answer
+        counts too."""
         self._clock = clock
         self._shortest = shortest
         self._longest = longest
@@ -94,31 +96,31 @@ class Parking:
         self._lock = threading.Lock()
         self._sick: dict[str, _Sick] = {}
         self._recovered: dict[str, float] = {}
-        """When it was well again."""
+        """When each of them recovered."""
 
     def __bool__(self) -> bool:
-        """Whether any is parked: asked for every batch, so without the lock."""
+        """Whether any is parked: called for every batch, so without the lock."""
         return bool(self._sick)
 
-    def admit(self, name: str) -> Wait | Trial | None:
-        """None: send. A Trial is given to one caller at a time, who must end it by one of the three
-        below."""
+    def admit(self, name: str) -> TurnedAway | Trial | None:
+        """None: send. A Trial is given to one caller at a time, who must end it by `sick`, `well`
+        or `undecided`."""
         with self._lock:
             sick = self._sick.get(name)
             if sick is None:
                 return None
             if sick.trying or self._clock() < sick.until:
-                return Wait()
+                return TurnedAway()
             sick.trying = sick.tried = True
             return Trial(self._brief_patience or max(self._least_patience, sick.pause))
 
     def turn_away(self, name: str, count: int) -> float:
-        """Seconds before which so many of its events, which are not sent now, need not come back:
-        when it was tried again, and after those who were turned away before."""
+        """After how many seconds `count` of its events, which are not sent now, may come back:
+        after the next trial, and after those that were turned away before."""
         with self._lock:
             sick = self._sick.get(name)
             if sick is None:
-                return 0.0  # it has just answered somebody
+                return 0.0  # it has just answered another call
             now = self._clock()
             again = now + sick.pause if sick.trying else sick.until
             start = max(now, again, sick.turned_away_until)
@@ -126,16 +128,16 @@ class Parking:
             return min(LONGEST_ABSENCE_SECONDS, start - now)
 
     def charge(self, costs: Mapping[str, float]) -> None:
-        """How long calls waited for the trials of these. Before any of them is `sick`: all of them
-        count for the pause of each."""
+        """Record for how many seconds calls waited for these trials. Called before `sick` is, for
+        any of them: all of them count for the pause of each."""
         with self._lock:
             for name, cost in costs.items():
                 if (known := self._sick.get(name)) is not None and known.tried:
                     known.cost = cost
 
     def sick(self, name: str, why: str, after: float = 0.0, cost: float = 0.0) -> bool:
-        """It took nothing, and perhaps said for how many seconds. `cost` is how long calls waited
-        for it, if it was not parked yet: then the answer is True."""
+        """It took nothing; `after` is for how many seconds, if it gave a number. True if it was not
+        parked before: then `cost`, the seconds that calls waited for it, counts too."""
         with self._lock:
             now = self._clock()
             not_before = now + min(LONGEST_RETRY_AFTER_SECONDS, after)
@@ -158,7 +160,7 @@ class Parking:
             return False
 
     def well(self, name: str) -> Parked | None:
-        """It answered. What it was, if it was parked."""
+        """It answered. Returns how it was parked, if it was."""
         with self._lock:
             known = self._sick.pop(name, None)
             if known is None:
@@ -167,7 +169,7 @@ class Parking:
             return Parked(name, now - known.since, known.why)
 
     def undecided(self, name: str) -> None:
-        """The trial has ended, and nobody knows more than before."""
+        """If a trial is still open, it has ended without a result."""
         with self._lock:
             known = self._sick.get(name)
             if known is not None and known.trying:
@@ -183,21 +185,21 @@ class Parking:
         return sorted(found, key=lambda p: (-p.seconds, p.name))
 
     def _fair_pause(self) -> float:
-        """If each of them pauses for so long, their trials take no more than their share."""
+        """If each destination pauses for this long, all trials take no more than their share."""
         return _fair(sum(sick.cost for sick in self._sick.values()))
 
     def _forget(self, now: float) -> None:
-        gone = [
+        forgotten = [
             n
             for n, s in self._sick.items()
             if not s.trying and now > s.until + FORGET_AFTER_SECONDS
         ]
-        for name in gone:
+        for name in forgotten:
             del self._sick[name]
         for name in [n for n, at in self._recovered.items() if now > at + RELAPSE_SECONDS]:
             del self._recovered[name]
 
 
 def _fair(cost: float) -> float:
-    """The pause after which so many seconds are no more than their share."""
+    """The pause with which trials of this cost take no more than their share."""
     return min(LONGEST_FAIR_PAUSE_SECONDS, cost * (1 / TRIALS_SHARE - 1))

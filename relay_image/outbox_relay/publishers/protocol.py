@@ -1,5 +1,5 @@
 """
-The protocol that every broker implements, and all that the worker knows of one.
+The protocol that every publisher implements: all that the worker knows about a broker.
 
 A publisher never raises for an event and never decides what happens next: it reports one outcome
 per event, and `model.retry` judges. It promises no order; where a relay needs order, the relay
@@ -15,7 +15,7 @@ from outbox_core.model.event import Claim
 from outbox_relay.publishers.parking import Parked
 
 Sample = Mapping[str, str | None]
-"""Of a kind of event that was seen lately: its event_type, aggregate_type and tenant_id."""
+"""The event_type, aggregate_type and tenant_id of a kind of event that was seen lately."""
 
 
 Level = Literal["ok", "warn", "fail"]
@@ -32,9 +32,9 @@ class CheckResult(NamedTuple):
 
 
 class Publisher(Protocol):
-    """One broker. One call is one attempt per event; retries are the relay's business.
-    Safe to call from several threads. To make one connects to nothing: that the broker is away
-    must not keep a relay from starting, or `check` from reporting it."""
+    """One broker. One call is one attempt per event; retries are the relay's business. Safe to call
+    from several threads. Making one connects to nothing: a broker that is away must not keep a
+    relay from starting, nor `check` from reporting it."""
 
     def publish(self, batch: Sequence[Claim]) -> Sequence[Outcome]:
         """One outcome per event, in order: a poisoned event never fails its neighbours."""
@@ -42,11 +42,12 @@ class Publisher(Protocol):
     def route(self, claim: Claim) -> Hashable | None:
         """Events of one key with an equal route, sent in one call, arrive without a gap: a later
         one only if every earlier one did. So an equal route is an equal destination too: otherwise
-        one that is parked would be left out, and the next one sent. None: no such promise."""
+        an event for a parked destination would be left out, and the next one of its key sent. None:
+        no such promise."""
 
     def blame(self, batch: Sequence[Claim], outcomes: Sequence[Outcome]) -> Sequence[Outcome]:
-        """The broker answers a probe, and yet it acknowledged nothing of this batch and all that
-        failed did so as an OUTAGE: the same outcomes, with the destinations at fault."""
+        """Called when the broker answers a probe, although it acknowledged nothing of this batch
+        and every failure was an OUTAGE: the same outcomes, with the destinations at fault."""
 
     def parked(self) -> Sequence[Parked]:
         """Destinations that take nothing now, while others do; the longest parked first."""
@@ -57,7 +58,7 @@ class Publisher(Protocol):
     def check(self, samples: Sequence[Sample]) -> Sequence[CheckResult]:
         """What is right and wrong about the broker, and about the destinations of events such as
         these, without publishing or creating anything. For `outbox-relay check`; a broker that does
-        not answer is a result, too."""
+        not answer is a result too."""
 
     def close(self, timeout: timedelta) -> None:
-        """Let go of what is in flight after at most this long."""
+        """Stop, and give up what is still in flight after this long."""

@@ -1,9 +1,9 @@
 """
 Which publisher the settings ask for: the only place that knows them all.
 
-They are the fields of `PublisherSettings`. Each has a package of its name beside this module, of
-which two functions are used here, `make` and `validate`. It is imported when it is needed, so that
-a process loads the client of its own broker only.
+They are the fields of `PublisherSettings`. Each is a package of that name beside this module, of
+which two functions are used here, `make` and `validate`. A package is imported only when it is
+needed, so a process loads only the client of its own broker.
 """
 
 from importlib import import_module
@@ -14,7 +14,7 @@ from outbox_core.contract.settings import RelaySettings
 from outbox_relay.publishers.protocol import Publisher
 
 
-class Kind(Protocol):
+class Package(Protocol):
     """A package beside this module; `settings` are those of its own field."""
 
     def make(self, settings: Any, in_order: bool) -> Publisher:
@@ -28,14 +28,14 @@ class Kind(Protocol):
 
 def check_publisher(settings: RelaySettings) -> None:
     """Raise SettingsError for what the publisher would refuse; without connecting to anything."""
-    kind_of(settings.publisher.kind).validate(settings.publisher.chosen)
+    package_of(settings.publisher.kind).validate(settings.publisher.chosen)
 
 
 def make_publisher(settings: RelaySettings) -> Publisher:
     in_order = settings.ordering == "Key"
-    return kind_of(settings.publisher.kind).make(settings.publisher.chosen, in_order)
+    return package_of(settings.publisher.kind).make(settings.publisher.chosen, in_order)
 
 
-def kind_of(name: str) -> Kind:
+def package_of(name: str) -> Package:
     assert name in PublisherSettings.kinds()
-    return cast(Kind, import_module(f"outbox_relay.publishers.{name}"))
+    return cast(Package, import_module(f"outbox_relay.publishers.{name}"))

@@ -2,7 +2,7 @@
 From names to addresses and connections within a deadline. Called wherever a publisher connects.
 
 The system's resolver has no deadline and cannot be interrupted. So it works on a thread of its own,
-and its caller leaves when it has waited long enough; the answer is then for nobody.
+and its caller stops waiting at the deadline; a later answer is dropped.
 """
 
 import socket
@@ -19,13 +19,13 @@ AddressInfo = tuple[socket.AddressFamily, socket.SocketKind, int, str, Any]
 
 
 def look_up(host: str, port: int, until: float) -> Sequence[AddressInfo]:
-    """OSError if it has no address; TimeoutError if nobody says so in time."""
+    """OSError if the host has no address; TimeoutError if the answer does not come in time."""
     return in_time(beside(lambda: socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)), until)
 
 
 def reach(host: str, port: int, until: float) -> socket.socket:
-    """Connected to the first of its addresses that answers, with a timeout of what is left. Each
-    has its share of the time: one that is silent must not take that of the others."""
+    """A socket connected to the first address that answers; its timeout is the time that is left.
+    Each address gets a share of the time: a silent one must not use up that of the others."""
     found = look_up(host, port, until)
     failure = OSError("its name has no address")
     for tried, (family, kind, protocol, _, place) in enumerate(found):
@@ -43,7 +43,7 @@ def reach(host: str, port: int, until: float) -> socket.socket:
 
 
 def beside(ask: Callable[[], T]) -> Future[T]:
-    """What `ask` returns or raises, some day. Setting the future earlier ends the wait."""
+    """What `ask` will return or raise. Setting the future before that ends the wait."""
     found: Future[T] = Future()
 
     def run() -> None:
@@ -63,7 +63,7 @@ def in_time(found: Future[T], until: float) -> T:
     try:
         return found.result(max(0.0, until - time.monotonic()))
     except TimeoutError:
-        if found.done():  # the resolver's own
+        if found.done():  # it is the resolver's own
             raise
         raise TimeoutError("its name was not resolved in time") from None
 

@@ -11,7 +11,7 @@ from outbox_core.errors import SettingsError
 
 
 def tls_context(tls: Tls | None, path: str) -> ssl.SSLContext:
-    """`path` is where relay.yaml has these settings, for messages. SettingsError if a file is
+    """`path` is where relay.yaml has these settings, for error texts. SettingsError if a file is
     missing or is not what it should be."""
     given = tls or Tls()
     try:

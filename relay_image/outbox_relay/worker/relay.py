@@ -19,7 +19,7 @@ from outbox_core.errors import Defect, OutboxError, SchemaMissing, SchemaTooNew,
 from outbox_core.observe import logs
 from outbox_core.observe.health import Health
 from outbox_core.observe.metrics import RelayMetrics
-from outbox_core.observe.server import Server
+from outbox_core.observe.server import StatusServer
 from outbox_core.store.deliveries import UNORDERED
 from outbox_relay.publishers.protocol import Publisher
 from outbox_relay.publishers.registry import check_publisher, make_publisher
@@ -65,7 +65,7 @@ class RelayProgram:
         """Runs until `stop`; returns 0 if the outcomes of all events in flight were recorded."""
         context, settings = self._context, self._settings
         reporter = Reporter(context)
-        server = Server(settings.http, context.health, context.metrics, reporter.report)
+        server = StatusServer(settings.http, context.health, context.metrics, reporter.report)
         server.start()
         try:
             if not self._register():

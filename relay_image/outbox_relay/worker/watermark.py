@@ -41,7 +41,7 @@ class Watermark:
         in_order: bool = False,
         sweep_every: float = float("inf"),
     ) -> None:
-        """`sweep_every`: seconds; the longest that an event waits which a dead process left."""
+        """`sweep_every`: seconds; the longest time that an event of a dead process waits."""
         self._clock = clock
         self._sweep_every = min(SWEEP_SELDOM_SECONDS, sweep_every)
         # With ordering, a scan must not start ahead: later events of a key would overtake an event

@@ -7,9 +7,9 @@ import pytest
 
 from broker.http.publishers import MakePublisher
 from conformance.publisher_contract import make_claim
-from dev.services.http import Handler, HttpServer, Misbehave
+from dev.services.http import Handler, HttpServer, Misbehave, Reply
 from fixtures.certificates import Authority
-from outbox_core.model.attempt import Acked, Refused
+from outbox_core.model.attempt import Acked, ErrorClass, Refused
 from outbox_relay.publishers.http.connections import SHORT_ANSWER_BYTES
 
 pytestmark = pytest.mark.http
@@ -30,8 +30,13 @@ OK = b"HTTP/1.1 200 OK\r\n"
         ([b"HTTP/1.1 100 Continue\r\n\r\n", OK + b"content-length: 2\r\n\r\nok"], "200 ok"),
         ([OK + b"content-length: 9\r\n\r\nok"], "200 ok"),
         ([OK + b"content-length: 5000\r\n\r\n" + b"x" * 5000], "200 " + "x" * 2000),
+        # As many as that would be read beyond the limit.
+        ([OK + b"transfer-encoding: chunked\r\n\r\n-7fffffff\r\n\r\n2\r\nno\r\n0\r\n\r\n"], "200"),
     ],
-    ids=["usual", "two", "pieces", "chunked", "close", "1.0", "204", "100", "cut", "long"],
+    ids=[
+        *("usual", "two", "pieces", "chunked", "close", "1.0", "204", "100", "cut", "long"),
+        "less than no bytes",
+    ],
 )
 def test_an_answer_is_read_however_it_is_framed(
     http_server: HttpServer, make_publisher: MakePublisher, pieces: list[bytes], result: str
@@ -93,6 +98,23 @@ def test_hints_before_the_answer_are_not_the_answer(
         assert isinstance(outcome, Refused)
         assert outcome.error.code == "HTTP_422"
     assert http_server.connections == 1
+
+
+@pytest.mark.parametrize("status", [100, 103])
+def test_hints_without_end_are_given_up(
+    http_server: HttpServer, make_publisher: MakePublisher, status: int
+) -> None:
+    """Reading them takes a whole CPU, and so from everybody else's events."""
+
+    def flood(handler: Handler) -> None:
+        while not handler.server.released.is_set():
+            handler.wfile.write(b"HTTP/1.1 %d Wait\r\nlink: </a>\r\n\r\n" % status * 100)
+
+    http_server.answer = lambda got: Misbehave(flood)
+    (outcome,) = make_publisher().publish([make_claim()])
+    assert isinstance(outcome, Refused)
+    assert (outcome.error.kind, outcome.error.code) == (ErrorClass.OUTAGE, "BAD_ANSWER")
+    assert "an answer of more than 128000 bytes" in outcome.error.text
 
 
 def test_headers_that_our_deadline_cuts_are_no_answer(
@@ -158,6 +180,27 @@ def test_what_follows_an_answer_in_its_tls_record_is_not_the_answer_to_the_next_
         )
         outcomes = publisher.publish([make_claim(), make_claim()])
     assert [type(outcome) for outcome in outcomes] == [Acked, Refused]
+
+
+def test_a_tls_connection_that_ended_within_an_answer_is_not_used_again(
+    make_publisher: MakePublisher, tmp_path: Path
+) -> None:
+    """TLS has an end of its own, and once that was read the connection below looks alive."""
+    authority = Authority(tmp_path / "ca", "ca")
+    issued = authority.issue("server", "localhost")
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(issued.cert, issued.key)
+
+    def end_in_the_body(handler: Handler) -> None:
+        handler.wfile.write(OK + b"content-length: 9\r\n\r\nok")
+        handler.connection.unwrap()
+
+    with HttpServer(context) as server:
+        url = f"https://localhost:{server.port}/"
+        publisher = make_publisher(url, tls={"caFile": str(authority.cert)}, perEndpoint=1)
+        for do in (Misbehave(end_in_the_body), Reply()):
+            server.answer = lambda got, do=do: do  # type: ignore[misc]
+            assert publisher.publish([make_claim()]) == [Acked("200 ok")]
 
 
 @pytest.mark.parametrize("length", [b"", b"content-length: 0\r\n"], ids=["without", "with"])

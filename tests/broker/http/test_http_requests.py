@@ -171,6 +171,45 @@ def test_a_receiver_that_repeats_our_secrets_does_not_make_them_known(
         assert "***" in text or echo == "cut"
 
 
+@pytest.mark.parametrize("said", [b"", b"you sent "], ids=["alone", "after more"])
+@pytest.mark.parametrize("status", [200, 401])
+def test_a_connection_that_is_lost_within_a_secret_does_not_make_its_beginning_known(
+    http_server: HttpServer, make_publisher: MakePublisher, tmp_path: Path, status: int, said: bytes
+) -> None:
+    def write(handler: Handler) -> None:
+        handler.wfile.write(b"HTTP/1.1 %d X\r\ncontent-length: 99\r\n\r\n" % status)
+        handler.wfile.write(said + b"s3cr3t/t0")
+
+    (tmp_path / "token").write_text("s3cr3t/t0ken")
+    http_server.answer = lambda got: Misbehave(write)
+    publisher = make_publisher(auth={"token": {"file": str(tmp_path / "token")}})
+    (outcome,) = publisher.publish([make_claim()])
+    assert not isinstance(outcome, Unsent)
+    text = outcome.result if isinstance(outcome, Acked) else outcome.error.text
+    assert text.endswith(said.decode() + "***")
+    assert "s3cr3t" not in text
+
+
+def test_an_error_that_is_cut_within_a_secret_does_not_make_its_beginning_known(
+    http_server: HttpServer, make_publisher: MakePublisher, tmp_path: Path
+) -> None:
+    (tmp_path / "token").write_text("s3cr3t/t0ken")
+    # Wherever the end of what is kept of an error is, it is within one of these.
+    for before in range(len("s3cr3t/t0ken")):
+        line = "x" * before + "s3cr3t/t0ken" * 100 + "\r\n\r\n"
+
+        def write(handler: Handler, line: str = line) -> None:
+            handler.wfile.write(line.encode())
+
+        http_server.answer = lambda got, write=write: Misbehave(write)  # type: ignore[misc]
+        publisher = make_publisher(auth={"token": {"file": str(tmp_path / "token")}})
+        (outcome,) = publisher.publish([make_claim()])
+        assert isinstance(outcome, Refused)
+        assert outcome.error.code == "BAD_ANSWER"
+        assert "***" in outcome.error.text
+        assert "s3cr" not in outcome.error.text
+
+
 @pytest.mark.parametrize(
     ("known", "changed"),
     [
@@ -277,6 +316,8 @@ def test_what_is_no_number_of_json_is_never_sent_as_one(
     call = b'{"url": "%b/", "body": {"total": %b}}' % (http_server.url.encode(), number)
     (outcome,) = publisher.publish([make_claim(call)])
     assert code_of(outcome) == "INVALID_PAYLOAD"
+    assert isinstance(outcome, Refused)
+    assert number.decode() in outcome.error.text
     assert http_server.got == []
     structured = make_publisher(format="CloudEvents", cloudEventsMode="Structured")
     structured.publish([make_claim(number, content_type=None)])
@@ -327,6 +368,7 @@ def test_a_payload_nested_too_deeply_fails_alone(
     assert isinstance(outcomes[0], Acked)
     assert outcomes[-len(refused) :] == refused
     assert {code_of(outcome) for outcome in refused} == {"INVALID_PAYLOAD"}
+    assert {outcome.error.text for outcome in refused} == {"the payload is nested too deeply"}
 
 
 def test_ce_24_what_may_have_arrived_is_asked_about_only_before_a_second_attempt(
@@ -352,7 +394,7 @@ def test_ce_24_what_may_have_arrived_is_asked_about_only_before_a_second_attempt
     status = 200
     (outcome,) = publisher.publish([again])
     assert isinstance(outcome, Acked)
-    assert outcome.result == "already there, said the check: 200 seen"
+    assert outcome.result == "the check found it already there: 200 seen"
     status = 500
     (outcome,) = publisher.publish([again])
     assert isinstance(outcome, Refused)

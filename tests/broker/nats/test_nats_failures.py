@@ -17,7 +17,7 @@ from fixtures.peers import listening, to_server
 from outbox_core.model.attempt import Acked, ErrorClass, Outcome, Refused, Unsent
 from outbox_core.model.event import Claim
 from outbox_core.model.ordering import BEHIND
-from outbox_relay.publishers.nats.publisher import FEWEST_AT_ONCE
+from outbox_relay.publishers.nats.publisher import FEWEST_EVENTS_IN_BATCH
 
 pytestmark = pytest.mark.nats
 
@@ -56,12 +56,17 @@ def test_a_few_events_go_by_themselves_unless_some_would_wait_for_others(
 ) -> None:
     stream = admin.make()
     publisher = make_publisher(subject=f"{stream}.{{event_type}}", in_order=in_order)
-    different = [make_claim(b"%d" % i, ordering_key=f"k{i}") for i in range(FEWEST_AT_ONCE - 1)]
+    different = [
+        make_claim(b"%d" % i, ordering_key=f"k{i}") for i in range(FEWEST_EVENTS_IN_BATCH - 1)
+    ]
     assert kinds(publisher.publish(different)) == [None] * len(different)
     assert batches_of(admin, stream) == set()
     assert kinds(publisher.publish(batch_of(5, ordering_key="k"))) == [None] * 5
     assert len(batches_of(admin, stream)) == (1 if in_order else 0)
-    assert kinds(publisher.publish(batch_of(FEWEST_AT_ONCE))) == [None] * FEWEST_AT_ONCE
+    assert (
+        kinds(publisher.publish(batch_of(FEWEST_EVENTS_IN_BATCH)))
+        == [None] * FEWEST_EVENTS_IN_BATCH
+    )
     assert len(batches_of(admin, stream)) == (2 if in_order else 1)
 
 

@@ -188,6 +188,36 @@ def test_who_may_not_ask_for_streams_waits_where_nobody_answers(
         assert "$JS.API.STREAM.NAMES" in str(outcome)
 
 
+def test_who_may_not_hear_the_answers_publishes_nothing(
+    tmp_path: Path, make_publisher: MakePublisher
+) -> None:
+    rights = {"publish": ">", "subscribe": "other.>"}
+    users = [
+        {"user": "admin", "password": "a"},
+        {"user": "relay", "password": "r", "permissions": rights},
+    ]
+    logins: dict[str, dict[str, Any]] = {
+        name: {
+            "username": text(tmp_path, f"{name}-user", name),
+            "password": text(tmp_path, f"{name}-password", name[0]),
+        }
+        for name in ("admin", "relay")
+    }
+    with server(tmp_path, authorization={"users": users}) as running:
+        admin = Admin(running, logins["admin"])
+        stream = admin.make("order.>")
+        publisher = make_publisher(servers=(running.url,), timeout=5, **logins["relay"])
+        began = time.monotonic()
+        (outcome,) = publisher.publish([make_claim()])
+        assert time.monotonic() - began < 4
+        assert refused_as(outcome) == (ErrorClass.OUTAGE, "NOT_LET_IN")
+        with pytest.raises(BrokerRefused, match="_INBOX"):
+            publisher.probe()
+        assert [r.level for r in publisher.check(SAMPLES)] == ["fail"]
+        (info,) = admin.ask((f"STREAM.INFO.{stream}", None))
+        assert info["state"]["messages"] == 0
+
+
 def test_an_account_without_jetstream_is_an_outage_and_fails_the_check(
     tmp_path: Path, make_publisher: MakePublisher
 ) -> None:

@@ -184,8 +184,8 @@ def test_the_check_says_what_is_there_and_what_cannot_be_asked(
     [
         ({"routing_key": "{nothing}"}, "no field"),
         ({"routing_key": "ä" * 128}, "255 bytes"),
-        ({"vhost": "ä" * 128}, "vhost: it may have 255 bytes"),
-        ({"exchange": "€" * 100}, "exchange: it may have 255 bytes"),
+        ({"vhost": "ä" * 128}, "vhost: it may have at most 255 bytes"),
+        ({"exchange": "€" * 100}, "exchange: it may have at most 255 bytes"),
         ({"hosts": "a:1,"}, "neither host nor host:port"),
         ({"hosts": "a:b"}, "neither host nor host:port"),
         ({"hosts": "a:70000"}, "neither host nor host:port"),

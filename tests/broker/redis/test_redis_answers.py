@@ -124,6 +124,26 @@ def test_an_answer_to_something_else_leaves_its_event_in_doubt_and_ends_the_conn
     assert publisher._idle == []
 
 
+def test_no_small_entry_is_dead_because_a_peer_says_that_it_is_too_long(
+    scripted: Scripted, make_publisher: MakePublisher
+) -> None:
+    said = b"-ERR Protocol error: invalid bulk length\r\n"
+    url = scripted(lambda asked, time: said if asked == "XADD" else None)
+    assert code(make_publisher("s", url=url).publish([make_claim()])[0]) == "OUT_OF_STEP"
+
+
+def test_a_password_that_a_peer_sends_back_is_in_no_error(
+    scripted: Scripted, make_publisher: MakePublisher, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("REDIS_PASSWORD", "hunter2")
+    said = b"-WRONGPASS hunter2 is not it\r\n"
+    url = scripted(lambda asked, time: said if asked == "AUTH" else None)
+    publisher = make_publisher("s", url=url, password={"env": "REDIS_PASSWORD"})
+    (outcome,) = publisher.publish([make_claim()])
+    assert code(outcome) == "WRONGPASS"
+    assert "hunter2" not in str(outcome)
+
+
 @pytest.mark.parametrize("command", ["CLIENT", "EXEC"])
 @pytest.mark.parametrize("said", [b"%1\r\n*0\r\n+a\r\n", b"HTTP/1.1 400 Bad Request\r\n\r\n"])
 def test_what_hiredis_cannot_read_is_an_outage(

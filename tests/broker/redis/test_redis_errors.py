@@ -1,5 +1,6 @@
 """What Redis refuses, and whose fault that is: each class by the server that produces it."""
 
+import time
 import uuid
 from collections.abc import Iterator
 from datetime import timedelta
@@ -19,8 +20,10 @@ from outbox_core.contract.values import SecretRef
 from outbox_core.errors import BrokerRefused, PublisherError
 from outbox_core.model.attempt import Acked, ErrorClass, Outcome, Refused, Unsent
 from outbox_relay.publishers.redis.copies import Copies
-from outbox_relay.publishers.redis.errors import ReplyError
+from outbox_relay.publishers.redis.errors import ReplyError, error_of
 from outbox_relay.publishers.redis.publisher import RedisPublisher
+from outbox_relay.publishers.redis.transactions import EXEC, Transaction
+from outbox_relay.publishers.redis.wire import Wire, pack
 
 pytestmark = pytest.mark.redis
 
@@ -76,6 +79,78 @@ def test_without_the_replicas_that_it_needs_it_is_an_outage(
     assert refusal(publish_one(publisher)) == ("NOREPLICAS", ErrorClass.OUTAGE)
     with pytest.raises(PublisherError, match="NOREPLICAS"):
         publisher.probe()
+
+
+@pytest.mark.parametrize(
+    ("setting", "code"), [("maxmemory", "OOM"), ("min-replicas-to-write", "NOREPLICAS")]
+)
+def test_what_redis_lacks_only_when_the_entries_are_queued_is_an_outage(
+    setting: str,
+    code: str,
+    redis: Redis,
+    configured: dict[str, str],
+    stream: str,
+    make_publisher: MakePublisher,
+) -> None:
+    until = time.monotonic() + 10
+    wire = Wire(make_publisher(stream)._settings, until)
+    transaction = Transaction(stream)
+    transaction.add(0, pack("XADD", stream, "*", "payload", "x"))
+    wire.send(transaction.message().removesuffix(EXEC), until)
+    queued = [wire.read(until), wire.read(until)]
+    configure(redis, configured, setting, "1")
+    wire.send(EXEC, until)
+    (outcome,) = transaction.outcomes(lambda: queued.pop(0) if queued else wire.read(until))
+    wire.close()
+    assert refusal(outcome) == (code, ErrorClass.OUTAGE)
+
+
+def test_an_entry_too_long_for_the_server_is_dead_and_takes_nobody_along(
+    redis: Redis, configured: dict[str, str], stream: str, make_publisher: MakePublisher
+) -> None:
+    configure(redis, configured, "proto-max-bulk-len", "1mb")
+    publisher = make_publisher(
+        stream + "-{event_type}", in_order=True, max_message_bytes=8_000_000, timeout=5
+    )
+    assert any("proto-max-bulk-len" in r.text for r in publisher.check([]) if r.level == "warn")
+    sizes = {"a": [1], "b": [2, 4_000_000, 3], "c": [4]}
+    batch = [
+        make_claim(b"x" * size, event_type=name, ordering_key=name)
+        for name, each in sizes.items()
+        for size in each
+    ]
+    first = publisher.publish(batch)
+    assert refusal(first[2]) == ("TOO_LARGE", ErrorClass.EVENT)
+    assert isinstance(first[1], Acked)
+    assert isinstance(first[3], Unsent)
+    left = [c for c, o in zip(batch, first, strict=True) if not isinstance(o, Acked)]
+    second = publisher.publish([c for c in left if c is not batch[2]])
+    assert all(isinstance(o, Acked) for o in second)
+    assert [len(entries(redis, f"{stream}-{name}")) for name in sizes] == [1, 2, 1]
+
+
+def test_a_password_that_the_server_repeats_is_in_no_error(
+    redis: Redis, stream: str, make_publisher: MakePublisher, tmp_path: Path
+) -> None:
+    secret = tmp_path / "password"
+    secret.write_text("hunter2" * 20)  # of which Redis repeats the beginning
+    with Redis(redis.folder / "without-auth", {"rename-command": 'AUTH ""'}) as server:
+        publisher = make_publisher(stream, url=server.url, password=SecretRef(file=secret))
+        outcome = publish_one(publisher)
+        assert refusal(outcome) == ("ERR", ErrorClass.OUTAGE)
+        assert "unknown command" in str(outcome)
+        with pytest.raises(PublisherError) as raised:
+            publisher.probe()
+        for text in (str(outcome), str(raised.value), str(publisher.check(SAMPLES))):
+            assert "hunter2" not in text
+
+
+def test_a_missing_command_is_everybodys_whatever_the_users_name() -> None:
+    # As Redis 7.2 and Valkey put it; those before do not name the user.
+    no_command = ReplyError("NOPERM User monkey has no permissions to run the 'xadd' command")
+    assert error_of(no_command).kind is ErrorClass.OUTAGE
+    no_key = ReplyError("NOPERM No permissions to access a key")
+    assert error_of(no_key).kind is ErrorClass.DESTINATION
 
 
 def test_a_name_that_something_else_has_is_that_streams_fault_alone(
@@ -190,15 +265,15 @@ def test_an_acknowledgement_waits_for_replicas_and_a_missing_one_stores_nothing(
 
 def test_what_the_server_has_and_too_few_replicas_is_in_doubt() -> None:
     copies = Copies(RedisWait(replicas=2))
-    assert copies.judge(2) is None
-    short = copies.judge(1)
+    assert copies.shortfall(2) is None
+    short = copies.shortfall(1)
     assert short is not None
     assert refusal(short) == ("NOT_COPIED", ErrorClass.OUTAGE)
     assert "1 of 2 replicas" in short.error.text
     on_disk = Copies(RedisWait(aof=True))
-    assert on_disk.judge([1, 0]) is None
-    assert on_disk.judge([0, 0]) is not None
-    assert on_disk.judge(ReplyError("ERR no")) is not None
+    assert on_disk.shortfall([1, 0]) is None
+    assert on_disk.shortfall([0, 0]) is not None
+    assert on_disk.shortfall(ReplyError("ERR no")) is not None
 
 
 def test_a_server_that_cannot_wait_for_its_disk_gets_nothing(
@@ -256,7 +331,7 @@ def test_memory_and_disk_are_judged_by_the_check(
     configure(redis, configured, "appendfsync", "always")
     assert any("on its disk" in r.text for r in publisher.check(SAMPLES))
     configure(redis, configured, "appendonly", "no")
-    assert any("memory alone" in r.text for r in publisher.check(SAMPLES) if r.level == "warn")
+    assert any("memory only" in r.text for r in publisher.check(SAMPLES) if r.level == "warn")
 
 
 def test_tls_with_the_right_ca_and_not_with_another(

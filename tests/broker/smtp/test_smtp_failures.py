@@ -303,6 +303,27 @@ def test_a_server_that_sends_a_byte_at_a_time_does_not_hold_the_call(
     assert time.monotonic() - begin < 4
 
 
+@pytest.mark.parametrize("moment", ["CONNECT", "MAIL", "DOT"])
+def test_a_reply_without_end_is_not_read_to_it(
+    server: ScriptedServer, make: Make, moment: str
+) -> None:
+    """As much memory as comes within the timeout, otherwise."""
+
+    def flood() -> str:
+        while not server.stopped.is_set():
+            server._sockets[-1].sendall(b"250-and more\r\n" * 100)
+        return gone()
+
+    server.script[moment] = flood
+    publisher = make(timeout=60, connections=1, in_doubt="Hold")
+    begin = time.monotonic()
+    (outcome,) = publisher.publish([letter(ONE)])
+    assert time.monotonic() - begin < 30
+    kind, _ = failure(outcome)
+    assert kind is (ErrorClass.EVENT if moment == "DOT" else ErrorClass.OUTAGE)
+    assert "a reply of more than 64000 bytes" in str(outcome)
+
+
 def test_a_resolver_that_hangs_does_not_hold_anybody(
     make: Make, monkeypatch: pytest.MonkeyPatch
 ) -> None:

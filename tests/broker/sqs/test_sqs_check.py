@@ -116,10 +116,10 @@ def test_an_answer_that_makes_no_sense_is_a_result(
     with answering(lambda asked, sock: answer(200, body)) as server:
         publisher = make_publisher(server.queue_url())
         (finding,) = publisher.check(SAMPLES)
-        with pytest.raises(PublisherError, match="not one of SQS"):
+        with pytest.raises(PublisherError, match="not from SQS"):
             publisher.probe()
     assert finding.level == "fail"
-    assert "not one of SQS" in finding.text
+    assert "not from SQS" in finding.text
 
 
 def test_numbers_that_are_none_are_left_out(make_publisher: MakePublisher) -> None:

@@ -19,7 +19,7 @@ from dev.services.process import free_port
 from outbox_core.errors import BrokerRefused, PublisherError
 from outbox_core.model.attempt import Acked, ErrorClass, Outcome, Refused, Unsent
 from outbox_relay.publishers.sqs import connection, messages
-from outbox_relay.publishers.sqs.errors import CallFailed
+from outbox_relay.publishers.sqs.errors import RequestFailed
 
 pytestmark = pytest.mark.sqs
 
@@ -299,6 +299,7 @@ ENTRIES = [
     ("InvalidParameterValue", True, E),
     ("NeverHeardOf", True, E),
     ("InternalError", False, T),
+    ("InternalError", "false", T),
     ("ServiceUnavailable", False, T),
     ("KMS.AccessDeniedException", True, D),
     ("KMS.ThrottlingException", True, D),
@@ -309,7 +310,7 @@ ENTRIES = [
 
 @pytest.mark.parametrize(("code", "sender", "kind"), ENTRIES)
 def test_whose_fault_the_failure_of_an_entry_is(
-    code: str, sender: bool, kind: ErrorClass, make_publisher: MakePublisher
+    code: str, sender: object, kind: ErrorClass, make_publisher: MakePublisher
 ) -> None:
     def say(asked: Asked, sock: socket.socket) -> bytes:
         failed = {"Id": "1", "Code": code, "SenderFault": sender, "Message": "no"}
@@ -425,7 +426,7 @@ def test_a_call_that_gives_up_does_not_cut_the_connection_that_another_has_by_no
         connections = make_publisher(server.queue_url())._connections
 
         def give_up() -> None:
-            with pytest.raises(CallFailed, match="NO_ANSWER"):
+            with pytest.raises(RequestFailed, match="NO_ANSWER"):
                 connections.ask("GetQueueAttributes", {"QueueUrl": "first"}, now + 1)
             gave_up.set()
 

@@ -117,6 +117,26 @@ def test_without_credentials_events_wait_for_them(
         assert "Credential=AKIDENV/" in server.asked[-1].authorization
 
 
+@pytest.mark.parametrize("name", ["AWS_ACCESS_KEY_ID", "AWS_SESSION_TOKEN"])
+def test_a_key_that_no_header_can_hold_is_in_no_error(
+    name: str, make_publisher: MakePublisher, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", "AKIDENV")
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "secret")
+    monkeypatch.setenv(name, "never-shown\n")  # as by `echo`
+    with answering(done) as server:
+        publisher = make_publisher(server.queue_url(), **BY_ITSELF)
+        (outcome,) = publisher.publish([make_claim()])
+        assert isinstance(outcome, Refused)
+        assert (outcome.error.kind, outcome.error.code) == (ErrorClass.OUTAGE, "NO_CREDENTIALS")
+        with pytest.raises(BrokerRefused) as raised:
+            publisher.probe()
+        assert "never-shown" not in f"{outcome} {raised.value}"
+        monkeypatch.setenv("AWS_ACCESS_KEY_ID", "AKIDENV")
+        monkeypatch.setenv("AWS_SESSION_TOKEN", "good")
+        assert isinstance(publisher.publish([make_claim()])[0], Acked)
+
+
 def test_a_changed_secret_is_read_after_a_refusal(
     make_publisher: MakePublisher, tmp_path: Path
 ) -> None:

@@ -13,7 +13,7 @@ from kubernetes.aio import client
 
 from fixtures.answering import Handler, answering
 from outbox_operator.kube.api import Api, ApiError, Unreachable
-from outbox_operator.kube.kinds import CHILDREN, CUSTOM_API, PODS, SPARK_APPLICATIONS, Kind
+from outbox_operator.kube.kinds import CHILDREN, CUSTOM_API, PODS, SPARK_APPLICATIONS, ObjectKind
 from outbox_operator.kube.refusals import differs
 from outbox_operator.kube.watch.informer import Informer, Informers, Owner
 from outbox_operator.kube.watch.watches import Watches
@@ -61,7 +61,7 @@ async def until(true: Callable[[], bool]) -> None:
 
 @asynccontextmanager
 async def informed(
-    handler: Handler, kind: Kind = CONFIG_MAPS
+    handler: Handler, kind: ObjectKind = CONFIG_MAPS
 ) -> AsyncIterator[tuple[Informer, list[Owner]]]:
     changed: list[Owner] = []
     async with answering(handler) as api:

@@ -17,7 +17,7 @@ from outbox_operator.dispatch import Dispatcher
 from outbox_operator.handlers import register
 from outbox_operator.kinds import CUSTOM_KINDS, CustomKind
 from outbox_operator.kube.api import ApiError
-from outbox_operator.kube.kinds import CUSTOM, CUSTOM_API, Kind
+from outbox_operator.kube.kinds import CUSTOM, CUSTOM_API, ObjectKind
 from outbox_operator.kube.owned import confirm
 from outbox_operator.kube.watch.readiness import readiness
 from outbox_operator.kube.writer import Writer
@@ -100,7 +100,7 @@ class ArchiveReconciler(KindReconciler[object]):
 @pytest.fixture(autouse=True)
 def third_kind(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(CUSTOM_KINDS, ARCHIVE.name, ARCHIVE)
-    monkeypatch.setitem(CUSTOM, ARCHIVE.name, Kind(ARCHIVE.name, CUSTOM_API, ARCHIVE.plural))
+    monkeypatch.setitem(CUSTOM, ARCHIVE.name, ObjectKind(ARCHIVE.name, CUSTOM_API, ARCHIVE.plural))
 
 
 def archive_body(annotations: Mapping[str, str] | None = None, **pod: Any) -> dict[str, Any]:

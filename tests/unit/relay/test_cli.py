@@ -103,7 +103,7 @@ def test_a_good_config_is_valid(tmp_path: Path, capsys: pytest.CaptureFixture[st
     ("line", "complaint"),
     [
         ("topic: 'orders.{colour}'", "no field {colour}"),
-        ("topic: orders/paid", "makes no topic: it may have 1 to 249"),
+        ("topic: orders/paid", "does not make a legal topic: it may have 1 to 249"),
         ("topic: orders, config: {acks: '1'}", "acks cannot be set"),
     ],
 )

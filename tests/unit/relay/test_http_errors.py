@@ -4,7 +4,8 @@ from datetime import UTC, datetime
 
 import pytest
 
-from outbox_relay.publishers.http.errors import Answer, after
+from outbox_core.model.attempt import Refused
+from outbox_relay.publishers.http.errors import SHOWN_BODY_CHARS, Answer, after, outcome_of
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 
@@ -26,3 +27,14 @@ NOW = datetime(2026, 1, 1, tzinfo=UTC)
 )
 def test_patience_is_a_number_or_a_date_of_the_calendar(value: str, seconds: float) -> None:
     assert after(Answer(429, value, b""), NOW) == seconds
+
+
+@pytest.mark.parametrize(
+    "secret",
+    [b"amqp://user:hunter2-hunter2-hunter2@broker", b'{"token": "hunter2-hunter2-hunter2"}'],
+)
+def test_a_secret_is_hidden_wherever_a_refusal_is_cut(secret: bytes) -> None:
+    for before in range(SHOWN_BODY_CHARS - len(secret), SHOWN_BODY_CHARS):
+        outcome = outcome_of(Answer(422, None, b"x" * before + b" " + secret), NOW)
+        assert isinstance(outcome, Refused)
+        assert "hunt" not in outcome.error.text

@@ -110,7 +110,7 @@ def test_every_publisher_has_its_package_and_what_it_needs_comes_with_the_relay(
     packages = {found.name for found in pkgutil.iter_modules(publishers.__path__) if found.ispkg}
     assert packages == set(KINDS)
     for kind in KINDS:
-        offered = registry.kind_of(kind)
+        offered = registry.package_of(kind)
         assert callable(offered.make)
         assert callable(offered.validate)
         assert EXTRAS.get(kind, set()) <= EXTRAS["relay"]

@@ -48,10 +48,10 @@ def test_each_event_type_gets_its_own_topic() -> None:
         ("event_type}", r"fields are \{event_type\}"),
         (
             "orders/{event_type}",
-            r"kafka\.topic 'orders/\{event_type\}' makes no topic: it may have",
+            r"kafka\.topic 'orders/\{event_type\}' does not make a legal topic: it may have",
         ),
-        ("..", "makes no topic"),
-        ("x" * 250, "makes no topic"),
+        ("..", "does not make a legal topic"),
+        ("x" * 250, "does not make a legal topic"),
     ],
 )
 def test_a_template_that_cannot_work_is_refused_at_once(template: str, complaint: str) -> None:

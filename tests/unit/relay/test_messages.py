@@ -29,10 +29,19 @@ def test_what_is_legal_is_asked_of_the_kind_and_said_in_its_words() -> None:
     refused = template(make_claim(event_type="a b"))
     assert isinstance(refused, Refused)
     assert refused.error == (
-        ErrorClass.EVENT, "INVALID_LOFT", "'to.a b' is no loft: it may have no spaces",
+        ErrorClass.EVENT, "INVALID_LOFT", "'to.a b' is not a legal loft: it may have no spaces",
     )  # fmt: skip
-    with pytest.raises(SettingsError, match=r"pigeon.loft 'a b' makes no loft: it may have no"):
+    with pytest.raises(SettingsError, match=r"pigeon.loft 'a b' .* legal loft: it may have no"):
         Template("a b", "pigeon.loft", "loft", no_spaces)
+
+
+def test_the_reason_is_shown_however_long_the_name_is() -> None:
+    refused = Template("to.{event_type}", "pigeon.loft", "loft", no_spaces)(
+        make_claim(event_type="a b" * 1000)
+    )
+    assert isinstance(refused, Refused)
+    assert refused.error.text.startswith("'to.a ba b")
+    assert refused.error.text.endswith("is not a legal loft: it may have no spaces")
 
 
 def test_a_kind_may_allow_more_fields_and_escape_their_values() -> None:

@@ -13,7 +13,7 @@ from outbox_relay.publishers.nats.connection import Reply
 from outbox_relay.publishers.nats.errors import Problem
 from outbox_relay.publishers.nats.login import crc16, public_nkey
 from outbox_relay.publishers.nats.messages import Message, Messages, illegal_subject
-from outbox_relay.publishers.nats.sender import judge
+from outbox_relay.publishers.nats.sender import acked_or_problem
 
 
 def headers(claim: Claim, **settings: object) -> list[str]:
@@ -94,13 +94,13 @@ def test_an_illegal_subject(subject: str) -> None:
     ],
 )
 def test_only_a_stream_and_a_sequence_number_are_an_acknowledgement(body: bytes) -> None:
-    assert judge(Reply(0, body)) is None
-    assert judge(None) is None
+    assert acked_or_problem(Reply(0, body)) is None
+    assert acked_or_problem(None) is None
 
 
 def test_an_error_has_a_sequence_number_too() -> None:
     body = b'{"error":{"code":503,"err_code":10077,"description":"full"},"stream":"S","seq":0}'
-    assert judge(Reply(0, body)) == Problem(10077, "full")
+    assert acked_or_problem(Reply(0, body)) == Problem(10077, "full")
 
 
 def test_a_users_public_nkey_begins_with_u_and_ends_with_its_checksum() -> None:

@@ -17,7 +17,7 @@ from outbox_core.contract.publishers.nats import NatsSettings
 from outbox_core.model.attempt import Acked, ErrorClass, Outcome, Refused
 from outbox_core.model.ordering import KeyOrder
 from outbox_relay.publishers.nats.connection import Connection
-from outbox_relay.publishers.nats.publisher import FEWEST_AT_ONCE, NatsPublisher
+from outbox_relay.publishers.nats.publisher import FEWEST_EVENTS_IN_BATCH, NatsPublisher
 
 Make = Callable[..., NatsPublisher]
 
@@ -173,17 +173,19 @@ def test_a_message_of_negative_size_does_not_hold_the_call(make: Make) -> None:
         assert refused_as(outcome) == IN_DOUBT
 
 
-@pytest.mark.parametrize("seq", [FEWEST_AT_ONCE - 1, "99", -99])
+@pytest.mark.parametrize("seq", [FEWEST_EVENTS_IN_BATCH - 1, "99", -99])
 def test_a_batch_is_not_acknowledged_with_a_number_that_it_cannot_have(
     make: Make, seq: object
 ) -> None:
     def answer(message: Published) -> None:
         if message.reply:
             name = message.header("Nats-Batch-Id")
-            message.answer({"stream": "S", "seq": seq, "batch": name, "count": FEWEST_AT_ONCE})
+            message.answer(
+                {"stream": "S", "seq": seq, "batch": name, "count": FEWEST_EVENTS_IN_BATCH}
+            )
 
     with nats_peer(answer) as peer:
-        outcomes = make(peer).publish([make_claim() for _ in range(FEWEST_AT_ONCE)])
+        outcomes = make(peer).publish([make_claim() for _ in range(FEWEST_EVENTS_IN_BATCH)])
     assert {refused_as(outcome) for outcome in outcomes} == {(ErrorClass.OUTAGE, "NO_BATCH")}
 
 
@@ -326,6 +328,17 @@ def test_a_subject_without_rights_is_recognised_as_the_server_quotes_it(
         publisher = make(peer, atomic="Never", subject="{aggregate_type}", timeout=2)
         (outcome,) = publisher.publish([make_claim(aggregate_type=subject)])
         assert refused_as(outcome) == (ErrorClass.TRANSIENT, "NATS_403")
+
+
+def test_a_connection_lost_while_streams_are_asked_for_is_told_with_the_reason(make: Make) -> None:
+    def hang_up(_: str) -> str:
+        peer.hang_up()
+        return "S"
+
+    with nats_peer(stream_of=hang_up) as peer:
+        (outcome,) = make(peer).publish([make_claim()])
+        assert refused_as(outcome) == (ErrorClass.OUTAGE, "CONNECTION_LOST")
+        assert "closed the connection" in str(outcome)
 
 
 def test_a_name_server_that_does_not_answer_does_not_hold_the_call(

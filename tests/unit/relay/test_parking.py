@@ -12,7 +12,7 @@ from outbox_relay.publishers.parking import (
     TRIALS_SHARE,
     Parking,
     Trial,
-    Wait,
+    TurnedAway,
 )
 
 
@@ -45,7 +45,7 @@ def test_who_failed_waits_and_others_do_not(parking: Parking, clock: Clock) -> N
     assert parking.sick("orders", "no replicas")
     assert parking
     clock.now += 0.25
-    assert parking.admit("orders") == Wait()
+    assert parking.admit("orders") == TurnedAway()
     assert parking.turn_away("orders", 1) == 0.25
     assert parking.admit("payments") is None
 
@@ -56,7 +56,7 @@ def test_after_the_pause_one_caller_tries_and_the_others_wait(
     parking.sick("orders", "no replicas")
     clock.now += 0.5
     assert parking.admit("orders") == Trial(patience=2.0)
-    assert parking.admit("orders") == Wait()
+    assert parking.admit("orders") == TurnedAway()
     assert parking.turn_away("orders", 1) == 0.5
 
 
@@ -64,7 +64,7 @@ def test_the_pause_doubles_with_each_trial_up_to_its_limit(parking: Parking, clo
     parking.sick("orders", "no replicas")
     pauses, patience = [], []
     for _ in range(8):
-        assert parking.admit("orders") == Wait()
+        assert parking.admit("orders") == TurnedAway()
         pauses.append(parking.turn_away("orders", 0))
         clock.now += pauses[-1]
         trial = parking.admit("orders")
@@ -223,13 +223,13 @@ def test_a_trial_whose_blame_comes_later_counts_as_one(parking: Parking, clock: 
 def test_who_asks_for_patience_is_left_alone_for_so_long(parking: Parking, clock: Clock) -> None:
     parking.sick("orders", "429", after=40.0)
     clock.now += 39.0
-    assert parking.admit("orders") == Wait()
+    assert parking.admit("orders") == TurnedAway()
     assert parking.turn_away("orders", 1) == 1.0
     clock.now += 1.0
     assert parking.admit("orders") == Trial(patience=2.0)  # by the pause, which was short
     parking.sick("orders", "429", after=0.25)
     clock.now += 0.5
-    assert parking.admit("orders") == Wait()  # the pause grows as ever
+    assert parking.admit("orders") == TurnedAway()  # the pause grows as ever
     clock.now += 0.5
     assert isinstance(parking.admit("orders"), Trial)
 
@@ -238,7 +238,7 @@ def test_patience_that_is_asked_for_late_counts_too(parking: Parking, clock: Clo
     parking.sick("orders", "no answer")
     parking.sick("orders", "429, said another worker's call", after=40.0)
     clock.now += 39.0
-    assert parking.admit("orders") == Wait()
+    assert parking.admit("orders") == TurnedAway()
 
 
 def test_nobody_is_parked_for_longer_than_an_hour(parking: Parking, clock: Clock) -> None:

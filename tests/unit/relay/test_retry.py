@@ -1,5 +1,6 @@
 """The judgement: which outcome leads to which state, and when it is tried again."""
 
+import time
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -178,6 +179,11 @@ def test_in_a_crash_the_crowd_is_not_blamed_and_the_lonely_one_is() -> None:
         'authorization: "hunter2"',
         "PASSWORD = 'hunter2'",
         "api_key: hunter2",
+        '{"password": "hunter2',
+        r'{"password": "a\"hunter2"}',
+        r"{'password': 'a\'hunter2'}",
+        r"the request was {\"password\": \"hunter2\"}",
+        "Authorization: Token hunter2",
     ],
 )
 def test_oo_27_errors_carry_no_secret_and_are_bounded(text: str) -> None:
@@ -186,6 +192,31 @@ def test_oo_27_errors_carry_no_secret_and_are_bounded(text: str) -> None:
     assert "hunter2" not in error.text
     assert len(error.text) <= 500
     assert len(error.code) <= 100
+
+
+def test_a_password_in_a_url_is_hidden_wherever_the_url_stands() -> None:
+    text = "from http://a:80/x to amqp://u:hunter2@b and sftp://u:hunter2@c, as u://:@x told y@z"
+    assert without_secrets(text) == (
+        "from http://a:80/x to amqp://u:***@b and sftp://u:***@c, as u://:@x told y@z"
+    )
+
+
+@pytest.mark.parametrize(
+    "word", ["://:", "://u:p", "password=", "password ", "'token': \"", 'secret="\\']
+)
+def test_what_to_hide_is_found_in_one_pass_over_a_text_of_any_size(word: str) -> None:
+    """Where it is looked for again from each beginning, these take from half a minute to hours."""
+    began = time.monotonic()
+    without_secrets(word * (200_000 // len(word)))
+    assert time.monotonic() - began < 10
+
+
+def test_of_a_huge_text_only_the_beginning_is_looked_at() -> None:
+    """Some servers answer with megabytes, and each of them is one error."""
+    text = "a b " * 10_000_000
+    began = time.monotonic()
+    assert Error.of(ErrorClass.TRANSIENT, "HUGE", text).text.startswith("a b a b ")
+    assert time.monotonic() - began < 2.5
 
 
 @pytest.mark.parametrize("text", ["a\x00b", "a\ud800b"], ids=ascii)

@@ -20,7 +20,7 @@ from outbox_core.contract.settings import HttpPort
 from outbox_core.errors import PermissionDenied, SettingsError, StoreUnavailable
 from outbox_core.observe.health import Health
 from outbox_core.observe.metrics import RelayMetrics
-from outbox_core.observe.server import Server
+from outbox_core.observe.server import StatusServer
 
 REPORT = Report(
     version="1.2.3",
@@ -70,7 +70,7 @@ class Process:
 @pytest.fixture(scope="module")
 def shared() -> Iterator[Process]:
     process = Process()
-    server = Server(
+    server = StatusServer(
         HttpPort(host="127.0.0.1", port=0), process.health, process.metrics, process.reported
     )
     server.start()
@@ -233,7 +233,7 @@ def test_a_defect_is_logged_and_not_shown(
 def test_a_port_that_is_taken_is_reported_with_the_cure(process: Process) -> None:
     settings = HttpPort(host="127.0.0.1", port=process.port)
     with pytest.raises(SettingsError, match=r"in use.*http\.port"):
-        Server(settings, process.health, process.metrics, process.reported)
+        StatusServer(settings, process.health, process.metrics, process.reported)
 
 
 def test_a_client_that_does_not_wait_for_the_answer_is_not_a_defect(

@@ -22,8 +22,8 @@ from fixtures.made_resources import outbox_relay, outbox_replay
 from fixtures.made_seen import NOW, leaving
 from outbox_operator.replay.decide.step import (
     LONGEST_RETRY_PAUSE,
-    Finished,
     Follow,
+    Leave,
     Start,
     Suspend,
     Wait,
@@ -158,7 +158,7 @@ def test_what_is_finished_never_changes(phase: Any) -> None:
     before = running().model_copy(update={"phase": phase})
     for spec in ({}, {"suspend": True}):
         replay = after(before, **spec)
-        assert decide_step(replay, around(), NOW) == Finished()
+        assert decide_step(replay, around(), NOW) == Leave()
         assert looked(replay, around()) == before
 
 

@@ -11,7 +11,7 @@ from outbox_core.contract.publishers.common import Format, FormattedKind, Tls
 from outbox_core.contract.values import Duration, SecretRef, Settings
 
 FIXED_HOST: Final = re.compile(r"https?://[^/?#{]*(?:[/?#]|\Z)")
-"""How a template begins whose host no event chooses. Whatever begins otherwise is not trusted."""
+"""How a template begins if no event chooses its host. Any other beginning is not trusted."""
 
 LOGIN_IN_URL: Final = r"^https?://[^/?#]*@"
 

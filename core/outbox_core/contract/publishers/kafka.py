@@ -16,7 +16,7 @@ class SaslMechanism(Settings):
     password. PLAIN sends the password itself, and OAUTHBEARER the token: use them only with
     TLS."""
     token_lifetime: Annotated[Duration, Field(ge=timedelta(seconds=10))] = timedelta(minutes=5)
-    """With OAUTHBEARER, of a token that does not say when it expires (a JWT says so by `exp`): how
+    """With OAUTHBEARER, for a token that does not contain its expiry (a JWT has it in `exp`): how
     long it is used before it is read again."""
 
 

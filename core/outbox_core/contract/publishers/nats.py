@@ -14,7 +14,7 @@ ServerUrl = Annotated[str, Field(pattern=r"^(nats|tls)://[A-Za-z0-9._:\[\]-]+$",
 class NatsBase(FormattedKind):
     servers: Annotated[tuple[ServerUrl, ...], Field(min_length=1, max_length=20)]
     """`nats://host:port`, or `tls://host:port` to refuse a connection without TLS. The port is 4222
-    if absent. Of several the relay uses the first that answers, beginning anywhere."""
+    if absent. Of several, the relay uses the first that answers, starting with any of them."""
     subject: Annotated[str, Field(min_length=1)] = "{event_type}"
     """A template that may use {event_type}, {aggregate_type} and {tenant_id}."""
     stream: Annotated[str, Field(pattern=r"^[^\s.*>/\\]+$", max_length=255)] | None = None

@@ -40,8 +40,8 @@ class SqsBase(FormattedKind):
     max_message_bytes: Annotated[int, Field(ge=1000, le=LARGEST_MESSAGE_BYTES)] = (
         LARGEST_MESSAGE_BYTES
     )
-    """Larger messages are refused before they are sent; a request of several is no larger. Counted
-    are the body and the attributes with their names and types. Set it to the queues'
+    """Larger messages are refused before they are sent; a request of several is no larger. The size
+    is that of the body and of the attributes with their names and types. Set it to the queues'
     MaximumMessageSize at most."""
     concurrency: Annotated[int, Field(ge=1, le=100)] = 16
     """How many requests of a relay's process wait for their answers at a time. Each has 10 events

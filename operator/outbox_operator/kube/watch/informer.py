@@ -15,7 +15,7 @@ import time
 from collections.abc import Callable, Iterable
 
 from outbox_operator.kube.api import Api, ApiError, JsonObject, Unreachable
-from outbox_operator.kube.kinds import Kind
+from outbox_operator.kube.kinds import ObjectKind
 from outbox_operator.kube.watch.watches import Watches
 from outbox_operator.shared.names import MANAGED_BY, OWNER
 
@@ -42,7 +42,7 @@ class Informer:
     def __init__(
         self,
         api: Api,
-        kind: Kind,
+        kind: ObjectKind,
         namespace: str | None,
         changed: Callable[[Owner], None],
         watches: Watches,
@@ -55,10 +55,10 @@ class Informer:
         self._found: dict[Owner, JsonObject] = {}
         self._of: dict[Owner, set[Owner]] = {}
         self._versions: dict[Owner, int] = {}
-        """By resource that has objects here: which change of all was the last of its own."""
+        """By resource that has objects here: the number of the last change of one of them."""
         self._changes = 0
         self._deleted: dict[Owner, tuple[float, JsonObject]] = {}
-        """With when that was, the earliest first."""
+        """With the time of their deletion, the earliest first."""
         self._watches = watches
         self.synced = asyncio.Event()
         self.served = False
@@ -71,8 +71,8 @@ class Informer:
         return [self._found[key] for key in sorted(self._of.get(owner, ()))]
 
     def version(self, owner: Owner) -> int:
-        """A number that changes with each object that belongs to a resource, and never comes back;
-        0: it has none."""
+        """A number that changes with each object that belongs to a resource, and is never used
+        again; 0: the resource has no objects."""
         return self._versions.get(owner, 0)
 
     def deleted(self, owner: Owner) -> list[JsonObject]:
@@ -221,7 +221,7 @@ class Informers:
     def __init__(
         self,
         api: Api,
-        kinds: Iterable[Kind],
+        kinds: Iterable[ObjectKind],
         namespaces: Iterable[str],
         changed: Callable[[Owner], None],
         watches: Watches,

@@ -12,7 +12,7 @@ import time
 from collections.abc import Callable
 
 from outbox_operator.kube.api import Api, ApiError, JsonObject, Unreachable
-from outbox_operator.kube.kinds import Kind
+from outbox_operator.kube.kinds import ObjectKind
 from outbox_operator.kube.watch.informer import key_of
 from outbox_operator.kube.watch.watches import Place, Watches
 from outbox_operator.shared.objects import Key
@@ -35,7 +35,7 @@ class Probe:
     def __init__(
         self,
         api: Api,
-        kind: Kind,
+        kind: ObjectKind,
         place: Place,
         watches: Watches,
         knows: Callable[[Key], bool],

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from outbox_operator.kube.api import ApiError
-from outbox_operator.kube.kinds import Kind
+from outbox_operator.kube.kinds import ObjectKind
 from outbox_operator.kube.watch.state import Watch
 
 Place = str | None
@@ -27,7 +27,7 @@ class Watches:
     def all(self) -> list[Watch]:
         return list(self._all.values())
 
-    def expect(self, kind: Kind, place: Place) -> None:
+    def expect(self, kind: ObjectKind, place: Place) -> None:
         """Add a watch that has not started yet."""
         if kind.optional:
             return
@@ -36,12 +36,12 @@ class Watches:
         self._all[kind.name, place] = Watch(kind.name, resource, place)
         self._changed(self._all[kind.name, place])
 
-    def works(self, kind: Kind, place: Place) -> None:
+    def works(self, kind: ObjectKind, place: Place) -> None:
         before = self._all.get((kind.name, place))
         if before is not None and not before.synced:
             self._note(replace(before, synced=True, trouble=None, forbidden=False))
 
-    def fails(self, kind: Kind, place: Place, error: Exception) -> None:
+    def fails(self, kind: ObjectKind, place: Place, error: Exception) -> None:
         """`changed` is called every time: `program` decides how often to log it."""
         before = self._all.get((kind.name, place))
         if before is not None:

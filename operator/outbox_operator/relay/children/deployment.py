@@ -69,7 +69,7 @@ def digest_of(value: Manifest) -> str:
 
 
 def revised(template: Manifest) -> Manifest:
-    """The template with its own digest, which tells pods of this revision from older ones."""
+    """The template with its own digest, which sets pods of this revision apart from older ones."""
     metadata = template["metadata"]
     annotations = {**metadata["annotations"], REVISION: digest_of(template)}
     return {**template, "metadata": {**metadata, "annotations": annotations}}

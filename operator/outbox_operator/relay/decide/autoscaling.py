@@ -50,7 +50,7 @@ class Load:
 
 
 @dataclass(frozen=True)
-class Trial:
+class ScaleUpTrial:
     """Pods were added: do they help?"""
 
     before: int
@@ -67,7 +67,7 @@ class Trial:
 class ScaleMemory:
     high_since: datetime | None = None
     low_since: datetime | None = None
-    trial: Trial | None = None
+    trial: ScaleUpTrial | None = None
     ceiling: int | None = None
     ceiling_until: datetime | None = None
     left: int | None = None
@@ -117,7 +117,7 @@ def scale(
     return _down(wanted, current, memory, now)
 
 
-def stays(wanted: Autoscaling, decided: Scale) -> bool:
+def is_at_rest(wanted: Autoscaling, decided: Scale) -> bool:
     """Whether the same load leads to the same decision at any later time: there are as few pods as
     allowed, nothing waits for long, and no trial is going on."""
     memory = decided.memory
@@ -186,7 +186,7 @@ def _up(
     # A rate that includes the time before the burst is too low: any later rate would look like a
     # gain.
     is_comparable = now - high_since >= load.window and load.pods >= ready
-    trial = Trial(current, ready + more - current, load.rate if is_comparable else None)
+    trial = ScaleUpTrial(current, ready + more - current, load.rate if is_comparable else None)
     memory = replace(_learnt(memory, current).settled(), trial=trial)
     return Scale(more, Reason.SCALING, why, memory)
 

@@ -90,14 +90,14 @@ def last_children(
         build_deployment(relay, operator, 0, name, secrets_digest(seen.secrets)),
         build_reaper(relay, operator, name, suspended=True),
     ]
-    wanted = [child for child in at_rest if stays(child, seen)]
+    wanted = [child for child in at_rest if is_kept(child, seen)]
     if not is_drained(relay, seen):
         return wanted
     policy = [build_network_policy(relay)] if relay.spec.network_policy.enabled else []
     return [*wanted, *accounts(relay), *policy, config, build_retirement(relay, operator, name)]
 
 
-def stays(child: Manifest, seen: RelaySeen) -> bool:
+def is_kept(child: Manifest, seen: RelaySeen) -> bool:
     """Whether it exists, and is not being deleted."""
     live = seen.child(child["kind"], child["metadata"]["name"])
     return live is not None and "deletionTimestamp" not in live["metadata"]

@@ -13,7 +13,7 @@ from typing import Any
 
 from outbox_core.contract.report import Report
 from outbox_operator.reconciling import Reconciled
-from outbox_operator.relay.decide.autoscaling import stays
+from outbox_operator.relay.decide.autoscaling import is_at_rest
 from outbox_operator.relay.decide.checks import RECOVERED_AFTER, SET_UP_TIME
 from outbox_operator.relay.decide.deletion import is_being_deleted
 from outbox_operator.relay.decide.next_reconcile import is_calm
@@ -91,7 +91,7 @@ def rests_until(
     if not status.ready_replicas and is_reaper_suspended(relay, seen):
         return None  # it is resumed soon
     scaling = relay.spec.autoscaling
-    if scaling and replicas.scale and not stays(scaling, replicas.scale):
+    if scaling and replicas.scale and not is_at_rest(scaling, replicas.scale):
         return None
     wanted = replicas.wanted
     held_back, _ = decide_notices(announced, status, wanted, wanted, None, now + QUIET_TIME)

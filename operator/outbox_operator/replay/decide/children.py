@@ -16,8 +16,8 @@ from outbox_operator.replay.decide.step import (
     ENGINES,
     Cancel,
     Finish,
-    Finished,
     Follow,
+    Leave,
     Start,
     Step,
     Suspend,
@@ -48,7 +48,7 @@ def decide_replay_children(
         # A deletion that waits for others (foreground, another finalizer) also ends the work.
         attempts = [key for key in seen.children if key[0] in ENGINES]
         return ReplayChildren(unwanted=[*attempts, *unneeded_access(seen)])
-    if isinstance(step, (Finish, Finished)):
+    if isinstance(step, (Finish, Leave)):
         return ReplayChildren(unwanted=unneeded_access(seen))
     relay = seen.relay
     if relay is None or not isinstance(step, (Start, Follow)):

@@ -28,8 +28,8 @@ LONGEST_RETRY_PAUSE = timedelta(minutes=5)
 
 
 @dataclass(frozen=True)
-class Finished:
-    """It had finished before: its status never changes again."""
+class Leave:
+    """It has finished before: it is left as it is, and its status never changes again."""
 
 
 @dataclass(frozen=True)
@@ -90,13 +90,13 @@ class Finish:
     failures: int
 
 
-Step = Finished | Cancel | Block | Wait | Start | Follow | TryAgain | Suspend | Finish
+Step = Leave | Cancel | Block | Wait | Start | Follow | TryAgain | Suspend | Finish
 
 
 def decide_step(replay: OutboxReplay, seen: ReplaySeen, now: datetime) -> Step:
     before = replay.status
     if before.phase in FINISHED:
-        return Finished()
+        return Leave()
     if replay.metadata.deletion_timestamp is not None:
         return Cancel(last_report(replay, seen))
     attempt = None

@@ -1,7 +1,7 @@
 """
 What can be known without sending an event: for `outbox-relay check`.
 
-Connects to the endpoints and sends no request: what any of them means is the receiver's affair.
+Connects to the endpoints, but sends no request: only the receiver knows what one would cause.
 """
 
 from collections.abc import Callable, Sequence
@@ -19,9 +19,9 @@ from outbox_relay.publishers.http.urls import (
 from outbox_relay.publishers.protocol import CheckResult, Sample
 
 MOST_ENDPOINTS: Final = 20
-"""That are asked; each may take seconds."""
+"""More are not tried: each may take seconds."""
 PLACEHOLDERS: Final = dict.fromkeys((*ENTITY_FIELDS, "aggregate_id"), "x")
-"""For fields that a sample does not have: of the URL only the host matters here."""
+"""For fields that a sample does not have: only the URL's host matters here."""
 
 
 def check_http(
@@ -41,13 +41,13 @@ def check_http(
             results.append(CheckResult("warn", text, "use https"))
     if len(endpoints) > MOST_ENDPOINTS:
         left = len(endpoints) - MOST_ENDPOINTS
-        results.append(CheckResult("warn", f"{left} more endpoint(s) were not asked"))
+        results.append(CheckResult("warn", f"{left} more endpoint(s) were not tried"))
     if settings.request == "Payload":
         hosts = ", ".join(settings.allowed_hosts[:5])
         text = f"the events choose the URL, among the allowed hosts ({hosts})"
         results.append(CheckResult("ok", text))
     elif not endpoints:
-        results.append(CheckResult("warn", "no event was seen lately that has a URL"))
+        results.append(CheckResult("warn", "no recent event has a URL"))
     return results
 
 

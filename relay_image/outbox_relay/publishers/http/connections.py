@@ -1,9 +1,10 @@
 """
-Connections: one request at a time each, kept open for the next one, and cut at its deadline.
+Connections: each carries one request at a time, is kept open for the next one, and is cut at a
+request's deadline.
 
-On sockets and `http.client`'s reader of answers: of a larger client nothing would be left, since
-the relay itself decides on addresses, retries, redirects and limits. A connection goes to an
-address that `egress` has approved; the certificate is compared with the host's name as usual.
+Built on sockets and `http.client`'s reader of answers. A larger client would have little to do,
+since the relay itself decides on addresses, retries, redirects and limits. A connection goes to an
+address that `egress` has approved; the certificate is checked against the host's name as usual.
 """
 
 import http.client
@@ -24,14 +25,17 @@ from outbox_relay.publishers.http.urls import Endpoint
 from outbox_relay.publishers.resolving import beside, in_time
 
 IDLE_SECONDS: Final = 4.0
-"""Servers close what is idle, many after 5 s; a request that crosses with that is in doubt."""
+"""Servers close what is idle, many after 5 s; a request that crosses the close is in doubt."""
 CONNECT_SECONDS: Final = 5.0
 """For one address: a host that is there answers within milliseconds."""
 DRAINED_BYTES: Final = 64_000
-"""A longer rest of an answer costs more to read than a new connection."""
+"""To read a longer rest of an answer costs more than a new connection."""
 BODY_SECONDS: Final = 1.0
 """For an answer's body, once its headers are there: it is only kept for people."""
 TICK_SECONDS: Final = 0.1
+LONGEST_ANSWER_BYTES: Final = 128_000
+"""Read of one answer, and of what precedes it: endless hints or headers would keep a CPU busy until
+the deadline."""
 
 READ_BYTES: Final = 8192
 INTERIM: Final = frozenset(range(100, 200)) - {HTTPStatus.SWITCHING_PROTOCOLS}
@@ -66,7 +70,7 @@ class Watchdog:
         self._thread: threading.Thread | None = None
 
     def watch(self, line: "Line", deadline: float) -> None:
-        """Closed, if nobody would cut it any more."""
+        """Raises Closed if nothing would cut it any more."""
         with self._lock:
             if self._closed:
                 raise Closed
@@ -116,7 +120,7 @@ class Line:
         self.idle_since = 0.0
         self._watchdog = watchdog
         self._sock: socket.socket | None = None
-        # The same connection by another descriptor: that of a TLS socket changes hands meanwhile.
+        # The same connection under another descriptor: TLS takes over the first one.
         self._handle: socket.socket | None = None
         self._was_cut = False
 
@@ -136,8 +140,8 @@ class Line:
         sock.settimeout(min(CONNECT_SECONDS, _left(deadline)))
         sock.connect((address.ip, address.port))
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        # From here on the watchdog alone keeps deadlines: with a timeout, every call of the socket
-        # would be two of the kernel's.
+        # From here on the watchdog alone keeps deadlines: with a timeout, every operation on the
+        # socket would take two system calls.
         sock.settimeout(None)
         self._handle = sock.dup()
         if self.endpoint.scheme == "https":
@@ -152,8 +156,8 @@ class Line:
     def exchange(
         self, head: bytes, body: bytes, method: str, deadline: float
     ) -> tuple[Answer, bool]:
-        """The answer, and whether the connection can be used again. Whatever is raised but Closed,
-        nobody knows whether the request arrived."""
+        """The answer, and whether the connection can be used again. After any exception but Closed,
+        the request may have arrived."""
         assert self._sock is not None
         self._watchdog.watch(self, deadline)
         try:
@@ -178,9 +182,9 @@ class Line:
             self._sock.sendall(body)
 
     def _early_refusal(self, method: str, deadline: float) -> Answer | None:
-        """What the peer said before it stopped reading: 413, mostly. An acknowledgement would be
-        one of half a request, and does not count."""
-        self._end()  # only what is here already
+        """The peer's answer before it stopped reading: mostly 413. A success would be that of half
+        a request, and does not count."""
+        self._end()  # so that only what is here already is read
         with suppress(OSError, http.client.HTTPException, ValueError):
             answer, _ = self._answer(method, deadline)
             return answer if answer.status >= HTTPStatus.BAD_REQUEST else None
@@ -206,11 +210,11 @@ class Line:
         response = http.client.HTTPResponse(source, method=method)
         response.begin()
         while response.status in INTERIM:
-            # http.client takes all but 100 for the answer; that is still to come.
+            # http.client takes any 1xx but 100 for the answer, which is still to come.
             response = http.client.HTTPResponse(source, method=method)
             response.begin()
         with response:
-            # What it says is settled by now, whatever becomes of the body.
+            # The outcome is settled by now, whatever becomes of the body.
             beginning, reusable = b"", False
             with suppress(Closed, OSError, http.client.HTTPException, ValueError):
                 self._watchdog.watch(self, min(deadline, time.monotonic() + BODY_SECONDS))
@@ -221,6 +225,7 @@ class Line:
                         response.read(DRAINED_BYTES)
                 reusable = (
                     response.isclosed()
+                    and not response.length  # otherwise it was closed by the connection's end
                     and not response.will_close
                     and not reader.rest
                     and _is_framed_once(response)
@@ -233,10 +238,10 @@ class Line:
 
     @property
     def dropped(self) -> bool:
-        """Whether the peer has closed it, or sent what nobody asked for."""
+        """Whether the peer has closed it, or sent something unasked."""
         assert self._handle is not None
         if isinstance(self._sock, ssl.SSLSocket) and self._sock.pending():
-            return True  # it has left the kernel, where the next line looks
+            return True  # it has left the kernel, which the next line asks
         try:
             self._handle.recv(1, socket.MSG_PEEK | socket.MSG_DONTWAIT)
         except BlockingIOError:
@@ -264,25 +269,27 @@ class Line:
 
 
 class _Reader:
-    """A socket as http.client wants one, and the file that it makes of it: begins with what was
-    read from it before. `rest` is what was read and not asked for."""
+    """Stands in for a socket of http.client and for the file that this makes of it; begins with
+    what was already read. `rest` is what was read and not yet asked for."""
 
     def __init__(self, read: bytes, sock: socket.socket) -> None:
         self.rest = read
         self._sock = sock
+        self._left = LONGEST_ANSWER_BYTES
 
     def makefile(self, mode: str) -> Self:
         return self
 
     def readline(self, limit: int) -> bytes:
-        """A whole one: where the connection ends in the middle of headers, nobody knows how they
-        would have gone on."""
+        """A whole line: if the connection ends within the headers, their rest is not known."""
         while (end := self.rest.find(b"\n", 0, limit)) < 0 and len(self.rest) < limit:
             if not self._fill():
                 raise http.client.RemoteDisconnected("the connection ended within the answer")
         return self._take(end + 1 if end >= 0 else limit)
 
     def read(self, size: int) -> bytes:
+        if size < 0:  # of a chunk: http.client believes it, and would read without end
+            raise http.client.HTTPException(f"a chunk of {size} bytes")
         while len(self.rest) < size and self._fill():
             pass
         return self._take(size)
@@ -296,6 +303,9 @@ class _Reader:
     def _fill(self) -> bool:
         more = self._sock.recv(READ_BYTES)
         self.rest += more
+        self._left -= len(more)
+        if self._left < 0:
+            raise http.client.HTTPException(f"an answer of more than {LONGEST_ANSWER_BYTES} bytes")
         return bool(more)
 
     def _take(self, size: int) -> bytes:
@@ -304,7 +314,7 @@ class _Reader:
 
 
 def _length_of(status: int, headers: bytes) -> int | None:
-    """Of the body of a usual answer; None, if that takes more to say."""
+    """The length of a usual answer's body; None if that is not simple."""
     lengths = CONTENT_LENGTH.findall(headers)
     if len(lengths) != headers.lower().count(b"\r\ncontent-length:"):
         return None
@@ -314,7 +324,7 @@ def _length_of(status: int, headers: bytes) -> int | None:
 
 
 def _is_framed_once(response: http.client.HTTPResponse) -> bool:
-    """Whether there is one way to say where it ends, and so where the next answer begins."""
+    """Whether its end, where the next answer begins, is given in one way only."""
     lengths = response.headers.get_all("content-length", [])
     if len(lengths) + len(response.headers.get_all("transfer-encoding", [])) > 1:
         return False

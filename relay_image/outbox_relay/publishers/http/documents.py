@@ -30,23 +30,24 @@ class Unfit(Exception):
         return str(self.args[1])
 
 
-def no_number(text: str) -> float:
+def refuse_number(text: str) -> float:
     """Python reads NaN and Infinity, which JSON does not have."""
-    raise ValueError(f"{text[:50]} is no number of JSON, or too large a one")
+    raise ValueError(f"{text[:50]} is not a JSON number, or is too large")
 
 
 def _number(text: str) -> float:
     found = float(text)
-    return found if math.isfinite(found) else no_number(text)  # as which it would be written
+    # Infinity would be written as such.
+    return found if math.isfinite(found) else refuse_number(text)
 
 
 def read(claim: Claim) -> Mapping[str, Any]:
     try:
-        found = json.loads(claim.payload, parse_constant=no_number, parse_float=_number)
-    except (ValueError, RecursionError):
-        raise Unfit("INVALID_PAYLOAD", "the payload is no JSON") from None
+        found = json.loads(claim.payload, parse_constant=refuse_number, parse_float=_number)
+    except ValueError as error:
+        raise Unfit("INVALID_PAYLOAD", f"the payload is not JSON: {error}") from None
     if not isinstance(found, dict):
-        raise Unfit("INVALID_PAYLOAD", "the payload is no JSON object")
+        raise Unfit("INVALID_PAYLOAD", "the payload is not a JSON object")
     return found
 
 
@@ -55,7 +56,7 @@ def text_of(document: Mapping[str, Any], name: str) -> str | None:
     if value is None or value == "":
         return None
     if not isinstance(value, str):
-        raise Unfit("INVALID_PAYLOAD", f"{name} in the payload is no text")
+        raise Unfit("INVALID_PAYLOAD", f"{name} in the payload is not a string")
     return value
 
 
@@ -80,7 +81,7 @@ def method_of(document: Mapping[str, Any], default: str) -> str:
 def headers_of(document: Mapping[str, Any]) -> Headers:
     given = document.get("headers") or {}
     if not isinstance(given, dict) or not all(isinstance(v, str) for v in given.values()):
-        raise Unfit("INVALID_PAYLOAD", "headers in the payload is no object of texts")
+        raise Unfit("INVALID_PAYLOAD", "headers in the payload is not an object of strings")
     headers: Headers = list(given.items())
     if "body" in document and not any(name.lower() == "content-type" for name in given):
         headers.append(("content-type", JSON))
@@ -92,7 +93,7 @@ def body_of(claim: Claim, document: Mapping[str, Any]) -> bytes:
 
 
 def change_of(claim: Claim, document: Mapping[str, Any], source: str) -> bytes:
-    """A proposed change. Whenever it is sent, it is the same: so a service may compare."""
+    """A proposed change. It is the same at every attempt, so that a service can compare."""
     if "change" not in document:
         raise Unfit("INVALID_PAYLOAD", "the payload has no change")
     change = document["change"]
@@ -111,8 +112,8 @@ def change_of(claim: Claim, document: Mapping[str, Any], source: str) -> bytes:
 
 
 def _written(payload: bytes, name: str) -> bytes:
-    """A member of the payload, which is a JSON object, as it stands there, or null: numbers would
-    lose digits on the way through Python."""
+    """A member of the payload (a JSON object), exactly as it is written there, or null: numbers
+    would lose digits on the way through Python."""
     text = payload.decode(json.detect_encoding(payload))
     found = "null"
     at = _after_blanks(text, 0) + 1
@@ -122,14 +123,14 @@ def _written(payload: bytes, name: str) -> bytes:
         member, at = _DECODER.raw_decode(text, at)
         start = _after_blanks(text, _after_blanks(text, at) + 1)
         _, at = _DECODER.raw_decode(text, start)
-        if member == name:  # the last one counts, as for everybody who reads it
+        if member == name:  # the last one counts, as for other readers of JSON
             found = text[start:at]
     return found.encode()
 
 
 def _after_blanks(text: str, at: int) -> int:
     blanks = _BLANKS.match(text, at)
-    assert blanks is not None  # it takes none, too
+    assert blanks is not None  # it also matches nothing
     return blanks.end()
 
 

@@ -13,15 +13,26 @@ From an answer, or the lack of one, to an outcome. Pure.
 import email.utils
 import socket
 import ssl
+from collections.abc import Callable
 from datetime import UTC, datetime
 from http import HTTPStatus
 from typing import Final, NamedTuple
 
-from outbox_core.model.attempt import Acked, Error, ErrorClass, Outcome, Refused, without_secrets
+from outbox_core.model.attempt import (
+    READ_CHARS,
+    Acked,
+    Error,
+    ErrorClass,
+    Outcome,
+    Refused,
+    without_secrets,
+)
 
-NEVER: Final = frozenset((400, 404, 405, 410, 413, 415, 422))
-AWAY: Final = frozenset((502, 503, 504))
+PERMANENT_STATUSES: Final = frozenset((400, 404, 405, 410, 413, 415, 422))
+AWAY_STATUSES: Final = frozenset((502, 503, 504))
 KEPT_BODY_BYTES: Final = 2000
+SHOWN_BODY_CHARS: Final = 300
+"""Of a refusal, beside its reason."""
 
 
 class Answer(NamedTuple):
@@ -37,47 +48,51 @@ class Answer(NamedTuple):
 
 
 class TimedOut(Exception):
-    """By our own clock, whatever the socket said."""
+    """By our own clock, whatever the socket reported."""
 
 
 class Closed(Exception):
     """The publisher was closed before the request began."""
 
 
-def judge(answer: Answer, now: datetime) -> Outcome:
+def outcome_of(answer: Answer, now: datetime) -> Outcome:
     status = answer.status
     if 200 <= status < 300:
         return Acked(answer.text)
-    if status in NEVER:
+    if status in PERMANENT_STATUSES:
         kind = ErrorClass.EVENT
-    elif status in AWAY:
+    elif status in AWAY_STATUSES:
         kind = ErrorClass.DESTINATION
     else:
         kind = ErrorClass.TRANSIENT
     return Refused(Error.of(kind, f"HTTP_{status}", _described(answer)), after(answer, now))
 
 
-def judge_check(answer: Answer, now: datetime) -> Outcome | None:
+def outcome_of_check(answer: Answer, now: datetime) -> Outcome | None:
     """What the check's answer means for the event; None: it has not arrived."""
     if 200 <= answer.status < 300:
-        return Acked(f"already there, said the check: {answer.text}")
+        return Acked(f"the check found it already there: {answer.text}")
     if answer.status == HTTPStatus.NOT_FOUND:
         return None
-    # Nobody knows whether it arrived: that is no fault of the event.
-    kind = ErrorClass.DESTINATION if answer.status in AWAY else ErrorClass.TRANSIENT
+    # Whether it arrived is not known: no fault of the event.
+    kind = ErrorClass.DESTINATION if answer.status in AWAY_STATUSES else ErrorClass.TRANSIENT
     text = f"the check answered {_described(answer)}"
     return Refused(Error.of(kind, f"CHECK_{answer.status}", text), after(answer, now))
 
 
 def is_answer(error: Error) -> bool:
-    """Whether an endpoint said so, and does not say that it is away."""
+    """Whether an endpoint itself answered, and not that it is away."""
     return error.kind is not ErrorClass.DESTINATION and error.code.startswith("HTTP_")
 
 
-def failure(error: Exception, where: str, kind: ErrorClass) -> Refused:
-    """No answer: it may have arrived or not."""
+def failure(
+    error: Exception, where: str, kind: ErrorClass, hide: Callable[[bytes], bytes] = bytes
+) -> Refused:
+    """No answer: the request may have arrived or not. `hide` removes our secrets from what the
+    error repeats, before that is cut: it would not find half a secret."""
     code, text = _named(error)
-    return Refused(Error.of(kind, code, f"{where}: {text}"))
+    shown = hide(text[:READ_CHARS].encode(errors="replace")).decode(errors="replace")
+    return Refused(Error.of(kind, code, f"{where}: {shown}"))
 
 
 def after(answer: Answer, now: datetime) -> float:
@@ -92,7 +107,7 @@ def after(answer: Answer, now: datetime) -> float:
         if moment.tzinfo is None:
             moment = moment.replace(tzinfo=UTC)
         return max(0.0, (moment - now).total_seconds())
-    except (ValueError, OverflowError):  # no date, or one beyond the calendar
+    except (ValueError, OverflowError):  # not a date, or one beyond the calendar
         return 0.0
 
 
@@ -101,7 +116,8 @@ def _described(answer: Answer) -> str:
         phrase = HTTPStatus(answer.status).phrase
     except ValueError:
         phrase = ""
-    body = answer.body[:300].decode(errors="replace").strip()
+    # Hidden before it is cut: half of a login in a URL does not look like one.
+    body = without_secrets(answer.body.decode(errors="replace"))[:SHOWN_BODY_CHARS].strip()
     return f"{answer.status} {phrase}{': ' if body else ''}{body}"
 
 

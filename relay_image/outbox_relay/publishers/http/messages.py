@@ -1,8 +1,9 @@
 """
 From a claim to a request: where, by which method, with which headers and body. Pure.
 
-Headers of the connection are ours alone, and so are those that settings, signatures and idempotency
-give: the application's of the same name are left out, because twice they would mean nothing.
+Only the relay sets the headers of the connection, and those that come from settings, signatures and
+idempotency. The application's headers of these names are left out, because a receiver could not
+know which of two to use.
 """
 
 import base64
@@ -44,7 +45,7 @@ class Request(NamedTuple):
     headers: Headers
     body: bytes
     key: str
-    """What a receiver knows a second copy by."""
+    """By which a receiver recognises a second copy."""
 
 
 class Messages:
@@ -68,9 +69,9 @@ class Messages:
                     made = self._change(claim)
         except Unfit as error:
             return refused(error.code, str(error))
-        except UnicodeError as error:  # half a character, which JSON can write
+        except UnicodeError as error:  # a lone surrogate, which JSON can contain
             return refused("INVALID_PAYLOAD", str(error))
-        except RecursionError:  # what can just be read, cannot always be written again
+        except RecursionError:  # what can barely be read cannot always be written
             return refused("INVALID_PAYLOAD", "the payload is nested too deeply")
         if isinstance(made, Request) and len(made.body) > self._settings.max_message_bytes:
             limit = self._settings.max_message_bytes
@@ -107,7 +108,7 @@ class Messages:
         document = documents.read(claim)
         url = documents.needed(document, "url")
         if why := illegal_url(url):
-            return refused("INVALID_URL", f"{url[:200]!r} is no URL: {why}")
+            return refused("INVALID_URL", f"{url[:200]!r} is not a legal URL: {why}")
         return Request(
             claim,
             place_of(url, self._trusted),
@@ -166,13 +167,13 @@ def _about(claim: Claim) -> Headers:
 
 def _is_json(payload: bytes) -> bool:
     try:
-        json.loads(payload.decode(), parse_constant=documents.no_number)
+        json.loads(payload.decode(), parse_constant=documents.refuse_number)
     except (ValueError, RecursionError):
         return False
     return True
 
 
-class Writer:
+class HeaderWriter:
     """Headers as they go over the wire."""
 
     def __init__(self, settings: HttpSettings, ours: tuple[str, ...]) -> None:
@@ -187,7 +188,7 @@ class Writer:
         self._known: dict[str, bool] = {}
 
     def head(self, request: Request, more: list[tuple[str, str]]) -> bytes:
-        """The request line and all headers; Unfit, if a header has no legal name."""
+        """The request line and all headers. Raises Unfit if a header has no legal name."""
         endpoint, target = request.place
         key = _legible(request.key, PRINTABLE + " ")
         parts = [
@@ -210,7 +211,7 @@ class Writer:
         return "".join(parts).encode("ascii")
 
     def question(self, place: Place, more: list[tuple[str, str]]) -> bytes:
-        """A GET."""
+        """The head of a GET."""
         lines = "".join(f"{name}: {value}\r\n" for name, value in more)
         host = place.endpoint.authority
         return (f"GET {place.target} HTTP/1.1\r\nhost: {host}\r\n{self._always}{lines}\r\n").encode(
@@ -221,7 +222,7 @@ class Writer:
         passes = self._known.get(name)
         if passes is None:
             if not TOKEN.fullmatch(name):
-                raise Unfit("INVALID_HEADER", f"{name[:100]!r} is no name of a header")
+                raise Unfit("INVALID_HEADER", f"{name[:100]!r} is not a header name")
             if len(self._known) >= KNOWN_NAMES:
                 self._known.clear()
             passes = self._known[name] = name.lower() not in self._ours

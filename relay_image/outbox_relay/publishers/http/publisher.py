@@ -1,8 +1,8 @@
 """
 HTTP: one request per event, acknowledged by its 2xx.
 
-The requests of a call run on several threads, and of one endpoint only so many at a time; an
-endpoint that does not answer is given up for the rest of the call. `Destinations` then parks it.
+The requests of a call run on several threads, with a limit for each endpoint. An endpoint that does
+not answer is given up for the rest of the call. `Destinations` then parks it.
 """
 
 import threading
@@ -27,10 +27,10 @@ from outbox_relay.publishers.http.errors import (
     Closed,
     failure,
     is_answer,
-    judge,
-    judge_check,
+    outcome_of,
+    outcome_of_check,
 )
-from outbox_relay.publishers.http.messages import Messages, Request, Writer
+from outbox_relay.publishers.http.messages import HeaderWriter, Messages, Request
 from outbox_relay.publishers.http.schedule import Schedule
 from outbox_relay.publishers.http.secrets import tls_files
 from outbox_relay.publishers.http.signing import SIGNATURE_HEADERS, Authorization, Signer
@@ -41,8 +41,8 @@ from outbox_relay.publishers.protocol import CheckResult, Sample
 
 PROBE_SECONDS: Final = 5.0
 REPORT_SECONDS: Final = 2.0
-THREADS: Final = 512
-"""More than workers times concurrency can use: a thread is made when it is needed."""
+MOST_THREADS: Final = 512
+"""At most, and more than workers times concurrency can use: a thread is made when needed."""
 PUBLISHER_CLOSED: Final = Unsent("the publisher is closed")
 
 
@@ -52,7 +52,7 @@ class HttpPublisher:
         self._messages = Messages(settings)
         self._sign = None if settings.signing is None else Signer(settings.signing)
         self._authorization = None if settings.auth is None else Authorization(settings.auth)
-        self._writer = Writer(
+        self._writer = HeaderWriter(
             settings,
             (*(SIGNATURE_HEADERS if self._sign else ()),)
             + (("authorization",) if self._authorization else ()),
@@ -69,17 +69,18 @@ class HttpPublisher:
             self._deliver,
             self._timeout,
             time.monotonic,
-            brief_trials=settings.hosts_from_events,  # otherwise there is nobody to hold up
+            brief_trials=settings.hosts_from_events,  # otherwise there are no others to hold up
             is_answer=is_answer,
         )
         self._call = threading.local()
-        self._helpers = ThreadPoolExecutor(THREADS, "http")
+        self._helpers = ThreadPoolExecutor(MOST_THREADS, "http")
         self._changed = threading.Condition()
         self._calls = 0
         self._stop_at: float | None = None
 
     def publish(self, batch: Sequence[Claim]) -> Sequence[Outcome]:
-        # Each is made once: while any endpoint is parked, all are asked for their endpoint's name.
+        # Each request is made once: while any endpoint is parked, the endpoint of every event is
+        # needed.
         self._call.requests = {id(claim): self._messages.request(claim) for claim in batch}
         try:
             return self._endpoints.publish(batch)
@@ -98,7 +99,7 @@ class HttpPublisher:
 
     def probe(self) -> None:
         if self._settings.hosts_from_events or self._settings.url is None:
-            return  # there is no broker that all of them need
+            return  # there is no server that all of them need
         endpoint = place_of(self._settings.url.split("{")[0], trusted=True).endpoint
         self._connect(endpoint)
 
@@ -129,7 +130,7 @@ class HttpPublisher:
                 return trial.leave(patience, self._no_answer, self._heard)
             seconds = self._timeout if patience is None else min(self._timeout, patience)
             schedule = Schedule.call(requests, self._settings, seconds)
-            self._start(schedule, schedule.threads - 1)  # and this one
+            self._start(schedule, schedule.threads - 1)  # this one works too
             return schedule.finish(self._send)
         finally:
             with self._changed:
@@ -166,10 +167,10 @@ class HttpPublisher:
         except (Unfit, UnicodeError) as error:
             return refused(getattr(error, "code", "INVALID_HEADER"), str(error))
         answer = self._exchange(request.place, head, request.body, request.method, deadline)
-        return judge(answer, datetime.now(UTC)) if isinstance(answer, Answer) else answer
+        return outcome_of(answer, datetime.now(UTC)) if isinstance(answer, Answer) else answer
 
     def _ask(self, request: Request, deadline: float) -> Outcome | None:
-        """None: nobody says that it has arrived, or that is not the question."""
+        """Ask the check whether it has arrived. None: it has not, or there is nothing to ask."""
         claim = request.claim
         if claim.attempts == 1 or claim.was_published:
             return None
@@ -178,7 +179,7 @@ class HttpPublisher:
             return place
         question = self._writer.question(place, self._login())
         answer = self._exchange(place, question, b"", "GET", deadline)
-        return judge_check(answer, datetime.now(UTC)) if isinstance(answer, Answer) else answer
+        return outcome_of_check(answer, datetime.now(UTC)) if isinstance(answer, Answer) else answer
 
     def _exchange(
         self, place: Place, head: bytes, body: bytes, method: str, deadline: float
@@ -199,9 +200,7 @@ class HttpPublisher:
             return PUBLISHER_CLOSED
         except Exception as error:
             line.close()
-            refusal = failure(error, endpoint.name, self._no_answer)
-            text = self._hide(refusal.error.text.encode(errors="replace")).decode(errors="replace")
-            return refusal._replace(error=refusal.error._replace(text=text))
+            return failure(error, endpoint.name, self._no_answer, self._hide)
         if reusable:
             self._lines.give_back(line)
         else:
@@ -209,9 +208,9 @@ class HttpPublisher:
         return answer._replace(body=self._hide(answer.body))
 
     def _hide(self, text: bytes) -> bytes:
-        for knows in (self._authorization, self._sign):
-            if knows is not None:
-                text = knows.hide(text)
+        for secret in (self._authorization, self._sign):
+            if secret is not None:
+                text = secret.hide(text)
         return text
 
     def _lines_of(self, request: Request) -> list[tuple[str, str]]:

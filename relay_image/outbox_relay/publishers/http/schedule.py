@@ -1,13 +1,13 @@
 """
 Whose turn it is: the requests of one call, endpoint by endpoint, on several threads.
 
-Every endpoint has a queue and may have a few requests in flight; threads take from them in turn. A
-thread that finds nothing to start ends: whatever is left belongs to endpoints that have as many in
-flight as they may, and the threads that wait for those go on with it.
+Every endpoint has a queue and may have a few requests in flight; threads take from the queues in
+turn. A thread that finds nothing to start ends: whatever is left belongs to endpoints that are at
+their limit, and the threads that wait for their answers go on with it.
 
-A trial of parked endpoints has one request of each in flight, and its caller waits a moment only.
-What is not answered by then goes on beside it, for as long as any request may take: so an endpoint
-that is slow is found to be well, and one that is silent holds up nobody.
+A trial of parked endpoints has one request of each in flight, and its caller waits only for a
+moment. Requests without an answer by then go on in the background, for as long as any request may
+take: so a slow endpoint is found to be well, and a silent one holds up no others.
 """
 
 import logging
@@ -28,12 +28,12 @@ Send = Callable[[Request, float], Outcome]
 """A request, and when the call ends."""
 
 Late = Callable[[Request, Outcome], None]
-"""A request, and what became of it after its call."""
+"""A request, and an outcome that came after its call."""
 
 LEAST_SECONDS: Final = 1.0
 """With less left, a request is not begun: it would be cut, and the endpoint blamed."""
 LOST_IN_A_ROW: Final = 3
-"""So many connections lost, or 503s: then the endpoint is given up for this call."""
+"""After so many lost connections or 503s, the endpoint is given up for this call."""
 NO_TIME: Final = Unsent("there was no time left for it")
 
 
@@ -117,7 +117,7 @@ class Schedule:
             ]
 
     def run(self, send: Send) -> None:
-        """On as many threads as one likes; too many find nothing to do."""
+        """May run on any number of threads: those too many find nothing to do."""
         queue: _Queue | None = None
         index = -1
         outcome: Outcome | None = None
@@ -152,8 +152,8 @@ class Schedule:
 
     def _done(self, queue: _Queue, index: int, outcome: Outcome) -> None:
         self._outcomes[index] = outcome
-        self._judge(queue, outcome)
-        # It was full, and so it was not in the line.
+        self._note(queue, outcome)
+        # It was at its limit, and so not in `_ready`.
         if queue.waiting and queue.in_flight == self._per_endpoint:
             self._ready.append(queue)
         queue.in_flight -= 1
@@ -161,11 +161,11 @@ class Schedule:
         if self._in_flight == 0:
             self._changed.notify_all()
 
-    def _judge(self, queue: _Queue, outcome: Outcome) -> None:
-        """Whether more of its events are worth a try in this call."""
+    def _note(self, queue: _Queue, outcome: Outcome) -> None:
+        """Decide whether more of its events are worth a try in this call."""
         match outcome:
             case Refused(error, after) if after > 0:
-                queue.given_up = Unsent(f"its endpoint asked for patience: {error.code}", after)
+                queue.given_up = Unsent(f"its endpoint asked us to wait: {error.code}", after)
             case Refused(error, _) if error.kind in (ErrorClass.OUTAGE, ErrorClass.DESTINATION):
                 queue.lost_in_a_row += 1
                 lost = error.code == "CONNECTION_LOST" or error.code.startswith("HTTP_")

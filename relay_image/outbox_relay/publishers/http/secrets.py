@@ -1,8 +1,9 @@
 """
-Secrets in files, which may change at any time: read again when they did, without a restart.
+Secrets in files, which may change at any time: read again when they have, without a restart.
 
-A file is looked at once per call, and its contents only if it is another one. One that cannot be
-read now leaves what was known: the new one is being written, perhaps.
+A file's metadata is checked whenever its secret is used, and its contents are read only if the
+metadata has changed. If it cannot be read, the old contents stay in use: perhaps the new ones are
+just being written.
 """
 
 import json
@@ -17,11 +18,10 @@ from typing import Final, Generic, TypeVar
 from outbox_core.contract.publishers.common import Tls
 from outbox_core.contract.values import SecretRef
 from outbox_core.errors import SettingsError
-from outbox_relay.publishers.http.errors import KEPT_BODY_BYTES
 from outbox_relay.publishers.tls import tls_context
 
-SHORTEST_SECRET: Final = 4
-"""To hide a shorter one would spoil what people are to read, and show the letters."""
+SHORTEST_SECRET_CHARS: Final = 4
+"""Hiding a shorter one would garble the text for people, and reveal its letters."""
 STARS: Final = b"***"
 
 log = logging.getLogger(__name__)
@@ -36,13 +36,13 @@ class FromFiles(Generic[Made]):
         self._files = [file for file in files if file is not None]
         self._make = make
         self._lock = threading.Lock()
-        self._stamp = self._look()
+        self._stamp = self._stamps()
         self._made = make()
 
     def get(self) -> Made:
         if not self._files:
             return self._made
-        stamp = self._look()
+        stamp = self._stamps()
         if stamp != self._stamp:
             with self._lock:
                 if stamp != self._stamp:
@@ -51,7 +51,7 @@ class FromFiles(Generic[Made]):
 
     @property
     def known(self) -> Made:
-        """As it was made last, without a look at the files."""
+        """As it was made last, without checking the files."""
         return self._made
 
     def _renew(self, stamp: Sequence[object]) -> None:
@@ -61,7 +61,7 @@ class FromFiles(Generic[Made]):
             log.warning("a changed secret is not used yet: %s", error)
         self._stamp = stamp
 
-    def _look(self) -> Sequence[object]:
+    def _stamps(self) -> Sequence[object]:
         found: list[object] = []
         for file in self._files:
             try:
@@ -73,14 +73,14 @@ class FromFiles(Generic[Made]):
 
 
 class Hidden:
-    """Takes secrets out of what a receiver says: some repeat the request, headers and all."""
+    """Removes secrets from a receiver's answer: some repeat the request, headers included."""
 
     def __init__(self, *secrets: str) -> None:
         forms = {
             form.encode()
             for secret in secrets
             for form in (secret, json.dumps(secret)[1:-1], secret.replace("/", "\\/"))
-            if len(secret) >= SHORTEST_SECRET
+            if len(secret) >= SHORTEST_SECRET_CHARS
         }
         # The longest first: it may contain another.
         self._forms = sorted(forms, key=len, reverse=True)
@@ -88,17 +88,19 @@ class Hidden:
     def __call__(self, text: bytes) -> bytes:
         for form in self._forms:
             text = text.replace(form, STARS)
-        if len(text) >= KEPT_BODY_BYTES:
-            for form in self._forms:
-                text = _without_beginning(text, form)
+        for form in self._forms:
+            text = _without_beginning(text, form)
         return text
 
 
 def _without_beginning(text: bytes, secret: bytes) -> bytes:
-    """Only the beginning of an answer is read, which may end within a secret."""
-    for size in range(min(len(secret), len(text)) - 1, SHORTEST_SECRET - 1, -1):
-        if text.endswith(secret[:size]):
-            return text[:-size] + STARS
+    """An answer may end within a secret: only its beginning was read, or the connection was
+    lost."""
+    at = max(0, len(text) - len(secret) + 1)
+    while (at := text.find(secret[:SHORTEST_SECRET_CHARS], at)) >= 0:
+        if secret.startswith(text[at:]):
+            return text[:at] + STARS
+        at += 1
     return text
 
 

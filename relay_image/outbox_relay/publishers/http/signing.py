@@ -51,11 +51,11 @@ class Signer:
 def signing_key(secret: str) -> bytes:
     try:
         key = base64.b64decode(secret.removeprefix(PREFIX), validate=True)
-    except ValueError:  # no base64, or not even ASCII
+    except ValueError:  # not base64, or not even ASCII
         key = b""
     if not key:
         # Never the secret itself.
-        raise SettingsError(f"http.signing.secrets: a secret is {PREFIX} and base64")
+        raise SettingsError(f"http.signing.secrets: a secret must be {PREFIX} followed by base64")
     return key
 
 
@@ -89,5 +89,5 @@ def header_safe(value: str) -> str:
     if not value:
         raise SettingsError("http.auth.token is empty")
     if not (value.isascii() and value.isprintable()):
-        raise SettingsError("http.auth.token has characters that no header can have")
+        raise SettingsError("http.auth.token has characters that a header cannot have")
     return value

@@ -19,10 +19,10 @@ from outbox_relay.publishers.messages import TEMPLATE_FIELDS, Template
 URL_FIELDS: Final = (*TEMPLATE_FIELDS, "aggregate_id")
 CHECK_FIELDS: Final = (*URL_FIELDS, "idempotency_key", "event_id")
 ENTITY_FIELDS: Final = ("entity_type", "entity_id")
-LONGEST_URL: Final = 8000
+LONGEST_URL_CHARS: Final = 8000
 ENCODED_DOT: Final = re.compile(r"(?i)%2e")
 SEPARATOR: Final = re.compile(r"(?i)/|%2f|%5c")
-"""Of a path; the encoded ones too, since some servers decode a path before they walk it."""
+"""Of a path; the encoded ones too, since some servers decode a path before they resolve it."""
 
 
 class Endpoint(NamedTuple):
@@ -65,7 +65,7 @@ def check_template(settings: HttpSettings) -> Template | None:
     if settings.check is None:
         return None
     if FIXED_HOST.match(settings.check.url) is None:
-        raise SettingsError("http.check.url may have no field in its host")
+        raise SettingsError("http.check.url must not have a field in its host")
     return _template(settings.check.url, "http.check.url", CHECK_FIELDS)
 
 
@@ -81,10 +81,10 @@ def _template(url: str, setting: str, fields: Sequence[str]) -> Template:
 
 
 def illegal_url(url: str) -> str | None:
-    if len(url) > LONGEST_URL:
-        return f"it is longer than {LONGEST_URL} characters"
+    if len(url) > LONGEST_URL_CHARS:
+        return f"it is longer than {LONGEST_URL_CHARS} characters"
     if "#" in url:
-        return "it may have no fragment"
+        return "it must not have a fragment"
     try:
         path = parse_url(url).path.partition("?")[0]
     except Blocked as error:

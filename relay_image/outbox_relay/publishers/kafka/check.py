@@ -4,9 +4,9 @@ What can be known about the target without publishing: for `probe` and for `outb
 Uses requests that create nothing: asking for a topic's metadata as a producer does would make
 the broker create it.
 
-A probe asks for metadata and not by `describe_cluster`: librdkafka 2.16 aborts the whole process
-where the answer to that comes late from a broker that hung (an assertion in
-rd_kafka_admin_response_parse). `check` may ask so: the broker has just answered, and there is
+A probe asks for metadata and does not call `describe_cluster`: librdkafka 2.16 aborts the whole
+process if the answer to that comes late from a broker that hung (an assertion in
+rd_kafka_admin_response_parse). `check` may call it: the broker has just answered, and there is
 nothing to lose.
 """
 
@@ -132,7 +132,7 @@ def _about_absent(admin: AdminClient, name: str, error: KafkaError) -> CheckResu
 
 
 def _creates_topics(admin: AdminClient) -> bool:
-    """False also where we may not ask: then nobody should count on it."""
+    """False also if we may not ask: then it cannot be relied on."""
     cluster = admin.describe_cluster(request_timeout=REQUEST_TIMEOUT_SECONDS).result()
     config = _config(admin, "broker", str(cluster.nodes[0].id)) if cluster.nodes else None
     return (config or {}).get("auto.create.topics.enable") == "true"
@@ -149,5 +149,5 @@ def _config(admin: AdminClient, kind: str, name: str) -> dict[str, str] | None:
 
 
 def _for_admin(config: dict[str, object]) -> dict[str, object]:
-    """Extras are for producers; the same client refuses none of them, only warns."""
+    """`kafka.config` is meant for producers; an admin client accepts it, with warnings."""
     return {**config, "log.connection.close": False}

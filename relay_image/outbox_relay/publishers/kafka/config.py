@@ -1,5 +1,6 @@
 """
-Settings to librdkafka's configuration; what nobody may change in it is in `contract.librdkafka`.
+From settings to librdkafka's configuration; what must not be changed in it is in
+`contract.librdkafka`.
 
 Read by `sender` and `check`, whenever they make a client: secrets are read again each time, so that
 a rotated password is picked up without a restart.
@@ -54,7 +55,7 @@ def check_extras(settings: KafkaSettings) -> None:
         if name == "partitioner" and value not in BY_KEY:
             raise SettingsError(
                 f"kafka.config: partitioner {value} does not keep a key in its partition; "
-                f"one of {', '.join(sorted(BY_KEY))}"
+                f"use one of {', '.join(sorted(BY_KEY))}"
             )
 
 
@@ -94,7 +95,7 @@ def client_config(settings: KafkaSettings) -> tuple[Config, Credentials]:
 
 
 def producer_config(settings: KafkaSettings, in_order: bool, batch_bytes: int) -> Config:
-    """What makes a producer ours; goes over `client_config`."""
+    """What a producer needs besides `client_config`; it takes precedence."""
     timeout = settings.delivery_timeout.total_seconds()
     config: Config = {
         "acks": "all",
@@ -112,7 +113,7 @@ def producer_config(settings: KafkaSettings, in_order: bool, batch_bytes: int) -
     if in_order:
         config["enable.gapless.guarantee"] = True
         # Messages that time out one by one leave gaps that this guarantee does not cover. So here
-        # none does: when our own patience ends, all that is left is purged at once.
+        # none does: at our own deadline, all that is left is purged at once.
         config["message.timeout.ms"] = int(timeout * 1000) + 60_000
     for name in settings.config:
         config.pop(name, None)
@@ -138,7 +139,7 @@ class Trouble:
         self.last: KafkaError | None = None
 
     def log(self, level: int, text: str, *args: object) -> None:
-        """Called by librdkafka's log, which takes us for a logger."""
+        """Called by librdkafka, which uses this object as its logger."""
         line = self._secrets.hide(text % args)
         shape = self.DIGITS.sub("#", line)  # ports and durations make the same line look new
         now = time.monotonic()
@@ -147,8 +148,8 @@ class Trouble:
         if len(self._logged_at) > 1000:
             self._logged_at.clear()
         self._logged_at[shape] = now
-        # At most a warning: whether anything failed is reported where an event was lost over it.
-        # That gapless mode is experimental was weighed when it was chosen.
+        # At most a warning: whether anything failed is reported where an event was lost over it. We
+        # know that gapless mode is experimental, and chose it anyway.
         known = "is experimental" in line
         self._logger.log(logging.DEBUG if known else min(level, logging.WARNING), "%s", line)
 

@@ -1,4 +1,4 @@
-"""Whose fault an error of Kafka is: the event's, nobody's for long, a topic's, or the broker's."""
+"""Whose fault an error of Kafka is: the event's, a topic's, the broker's, or not known."""
 
 from typing import Final
 
@@ -15,12 +15,12 @@ OF_THE_EVENT: Final = frozenset(
         KafkaError.INVALID_RECORD,  # for example no key in a compacted topic
     )
 )
-"""Only what is surely the event's own: it is DEAD at once. What a person may have misconfigured
-(rights, formats, clocks) gets the patience of the retry policy."""
+"""Only what is certainly the event's own fault: it is DEAD at once. What a person may have
+misconfigured (rights, formats, clocks) is retried as the retry policy allows."""
 
 OF_THE_BROKER: Final = frozenset(
     (
-        # Nobody answers, or not in time.
+        # No answer, or not in time.
         KafkaError._TRANSPORT,
         KafkaError._ALL_BROKERS_DOWN,
         KafkaError._RESOLVE,
@@ -44,7 +44,7 @@ OF_THE_BROKER: Final = frozenset(
         KafkaError.COORDINATOR_NOT_AVAILABLE,
         KafkaError.NOT_COORDINATOR,
         KafkaError.THROTTLING_QUOTA_EXCEEDED,
-        # Our producer has lost its standing with it, and is replaced.
+        # The broker no longer accepts our producer, which is replaced.
         KafkaError._FATAL,
         KafkaError._GAPLESS_GUARANTEE,
         KafkaError._PURGE_QUEUE,
@@ -70,8 +70,8 @@ OF_THE_TOPIC: Final = frozenset(
     )
 )
 """A partition cannot take anything now; those of other topics can. The client tries again by itself
-until our patience ends, so what is reported is mostly a timeout: whose that is, `destinations`
-finds out."""
+until our patience ends, so what is reported is mostly a timeout: whose fault that is,
+`destinations` finds out."""
 
 LETS_NOBODY_IN: Final = frozenset(
     (
@@ -83,7 +83,7 @@ LETS_NOBODY_IN: Final = frozenset(
         KafkaError.CLUSTER_AUTHORIZATION_FAILED,
     )
 )
-"""It answers, and a name, a password, a certificate or a mechanism is not the right one."""
+"""The broker answers, but a name, a password, a certificate or a mechanism is wrong."""
 
 IN_DOUBT: Final = frozenset(
     (
@@ -103,8 +103,8 @@ def kind_of(code: int) -> ErrorClass:
         return ErrorClass.OUTAGE
     if code in OF_THE_TOPIC:
         return ErrorClass.DESTINATION
-    # Unknown topics, rights on a topic, quotas, policies, and what we have never heard of: it may
-    # be repaired, but not forever, or a mistake would never be seen.
+    # Unknown topics, rights on a topic, quotas, policies, or a code that we do not know. It is
+    # retried, because it may be repaired, but not forever, or a mistake would go unnoticed.
     return ErrorClass.TRANSIENT
 
 

@@ -44,10 +44,12 @@ def illegal_topic(name: str) -> str | None:
 
 
 def routing_key(claim: Claim) -> str | None:
-    """As `Claim.routing_key`: this is asked for every event, and a property takes twice as long."""
+    """As `Claim.routing_key`: this is called for every event, and a property takes twice as
+    long."""
     return claim.ordering_key if claim.partition_key is None else claim.partition_key
 
 
 def aggregate_id(claim: Claim) -> str | None:
-    """The key of Debezium's outbox event router, which sends an event without one under no key."""
+    """The key that Debezium's outbox event router uses; an event without an aggregate id has
+    none."""
     return claim.aggregate_id

@@ -1,11 +1,11 @@
 """
-Kafka: acknowledged by all in-sync replicas, by an idempotent producer, one call one attempt.
+Kafka: acknowledged by all in-sync replicas, by an idempotent producer. One call is one attempt.
 
 What the client resends within `delivery_timeout` belongs to that attempt; so does asking again
 about single events when the broker refused a record batch of several (see `_ask_alone`).
 
 In order, each event of a key reaches the broker only if all before it did. Two things together
-hold that within a call: the producer's gapless mode, and that a key of which this producer has
+ensure that within a call: the producer's gapless mode, and that a key of which this producer has
 nothing acknowledged yet sends its first event ahead (see `Sender.proven`).
 """
 
@@ -68,8 +68,8 @@ class KafkaPublisher:
         # A producer belongs to one call at a time, so calls neither wait for each other nor lose
         # their messages when another's producer fails.
         self._changed = threading.Condition()
-        # Two kinds: for a few events, sent at once, and for many, gathered into large requests.
-        # One now, because a wrong setting is better heard early.
+        # Two kinds: for a few events, sent at once, and for many, gathered into large requests. One
+        # is made now, to fail early on a wrong setting.
         self._idle = [self._make_sender(many=False)]
         self._busy: set[Sender] = set()
         self._closed = False
@@ -187,8 +187,8 @@ class KafkaPublisher:
     ) -> None:
         """
         Kafka refuses record batches, not records: one record that is too large, or all of them
-        together, and every event of the batch gets the error. So before that is the end of an
-        event, it is sent once more, in a batch of its own.
+        together, and every event of the batch gets the error. So before an event is given up for
+        that, it is sent once more, in a batch of its own.
         """
         crowds = Counter(a.place for a in accused)
         doubtful = {a.at: a.code for a in accused if crowds[a.place] > 1}
@@ -251,7 +251,7 @@ class KafkaPublisher:
         outcomes: list[Outcome | None],
         waited: float,
     ) -> Sequence[Outcome]:
-        """Outcomes for events in doubt; and in order, only the first of a key failed."""
+        """Give events in doubt an outcome; in order, let only the first of a key fail."""
         if all_acked(outcomes):
             return outcomes  # type: ignore[return-value]
         if None in outcomes:
@@ -269,7 +269,7 @@ class KafkaPublisher:
             return Refused(Error.of(ErrorClass.OUTAGE, "NO_REPORT", text))
         for outcome in outcomes:
             if isinstance(outcome, Refused) and outcome.error.kind is not ErrorClass.OUTAGE:
-                return ANOTHER_WAS_REFUSED  # the broker is well, and they cost nothing
+                return ANOTHER_WAS_REFUSED  # the broker is well, and they cost no attempt
         return Refused(Error.of(ErrorClass.OUTAGE, sender.fatal.name(), sender.fatal.str()))
 
     def _make_sender(self, many: bool, alone: bool = False) -> Sender:

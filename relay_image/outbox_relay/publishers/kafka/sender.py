@@ -27,7 +27,7 @@ log = logging.getLogger(__name__)
 LONGEST_POLL_SECONDS = 0.1
 """Between two checks whether the producer has failed or we are to stop."""
 SETTLE_SECONDS = 2.0
-"""After a fatal error: as long may what is already on its way still be acknowledged."""
+"""After a fatal error, what is already on its way may still be acknowledged for this long."""
 CONNECT_SECONDS = 1.0
 """A message handed over before the first connection waits half a second for a producer id; one
 that comes after it, a twentieth."""
@@ -39,8 +39,8 @@ STORED_NOWHERE = Refused(
     Error.of(ErrorClass.OUTAGE, "NO_OFFSET", "Kafka took it for a duplicate and stored it nowhere")
 )
 """
-A success without an offset is none. A broker that does not know the producer yet, as in a new
-topic, may turn down its first request for a moment and accept the second, which is on its way
+A success without an offset is not a success. A broker that does not know the producer yet, as in a
+new topic, may turn down its first request for a moment and accept the second, which is on its way
 already. The first, sent again, is then older than what is there: "duplicate", which librdkafka
 reports as success, and the event is lost (seen with Kafka 4.3 and librdkafka 2.16).
 """
@@ -48,7 +48,7 @@ reports as success, and the event is lost (seen with Kafka 4.3 and librdkafka 2.
 Callback = Callable[[KafkaError | None, Message], None]
 
 acked: Callable[[tuple[str]], Acked] = partial(tuple.__new__, Acked)
-"""Makes one without calling its own constructor, which takes twice as long."""
+"""Makes an Acked without calling its constructor, which takes twice as long."""
 
 
 class Accused(NamedTuple):
@@ -92,7 +92,7 @@ class Sender:
         """
         Hand all over by their routes, wait for the reports. None: no report, so it is in doubt.
 
-        In order: what comes after an event of its key that could not be handed over is not.
+        In order, no event is handed over after one of its key that could not be.
         """
         self._make_room_for(len(claims))
         self._trouble.last = None
@@ -155,11 +155,11 @@ class Sender:
         return self._trouble.because()
 
     def idle(self) -> None:
-        """Take the client's messages to us while nobody publishes, or they would pile up."""
+        """Take the client's own reports while nothing is published, or they would pile up."""
         self._poll(0)
 
     def discard(self) -> None:
-        """Nothing that is still in it may be sent any more."""
+        """What it still holds must not be sent any more."""
         self.broken = True
         self._producer.purge()
         self._poll(0)

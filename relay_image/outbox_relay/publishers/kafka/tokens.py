@@ -1,9 +1,9 @@
 """
 Tokens for OAUTHBEARER: read from a file or a variable, again before each expires.
 
-librdkafka asks when four fifths of a token's life have passed, while somebody polls the client. One
-that nobody polls may keep a token that has expired: then the broker refuses it, and it is replaced
-as after a changed password.
+librdkafka asks when four fifths of a token's life have passed, while the client is polled. A client
+that is not polled may keep a token that has expired: then the broker refuses it, and the client is
+replaced as after a changed password.
 """
 
 import base64
@@ -18,8 +18,8 @@ from outbox_core.errors import SettingsError
 log = logging.getLogger(__name__)
 
 SHORTEST_LIFE_SECONDS = 10.0
-"""librdkafka takes no token that has expired, and waits ten seconds for another. The broker refuses
-it at once, and says why."""
+"""librdkafka rejects a token that has expired, and waits ten seconds for another. The broker
+refuses it at once, and gives the reason."""
 
 
 class Tokens:
@@ -34,7 +34,7 @@ class Tokens:
         try:
             self.last = self._read()
         except SettingsError as error:  # an exception would reach the thread that polls
-            log.warning("going on with the token that there is: %s", error)
+            log.warning("the last token stays in use: %s", error)
         now = time.time()
         expires = expiry(self.last)
         if expires is None:
@@ -47,7 +47,8 @@ class Tokens:
 
 
 def expiry(token: str) -> float | None:
-    """By a JWT's own word. Nobody checks its signature here: that is the broker's business."""
+    """As the JWT itself has it. Its signature is not checked here: that is the broker's
+    business."""
     parts = token.split(".")
     if len(parts) != 3:
         return None

@@ -11,7 +11,7 @@ HOST = re.compile(r"(?=.{1,254}$)[\w-]{1,63}(\.[\w-]{1,63})*\.?", re.ASCII)
 
 
 def address_of(url: str) -> tuple[str, int]:
-    """Host and port; SettingsError if nobody can connect there."""
+    """Host and port; SettingsError if no connection can be made there."""
     try:
         parts = urlsplit(url)
         host, port = parts.hostname or "", parts.port
@@ -20,7 +20,7 @@ def address_of(url: str) -> tuple[str, int]:
         elif not HOST.fullmatch(host):
             raise ValueError("it names no host")
         if port == 0:
-            raise ValueError("port 0 is none")
+            raise ValueError("there is no port 0")
     except ValueError as error:
         raise SettingsError(f"nats.servers: {url!r} cannot be connected to: {error}") from None
     return host, DEFAULT_PORT if port is None else port

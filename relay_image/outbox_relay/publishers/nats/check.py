@@ -1,4 +1,5 @@
-"""What can be known of the server and its streams without publishing: for `outbox-relay check`."""
+"""What can be known about the server and its streams without publishing: for `outbox-relay
+check`."""
 
 import time
 from collections.abc import Mapping, Sequence
@@ -20,8 +21,8 @@ from outbox_relay.publishers.protocol import CheckResult, Level
 REQUEST_SECONDS = 5.0
 NANOSECONDS = 1e9
 USUAL_LEASE_SECONDS = 60.0
-"""What a crashed relay held is sent again after the lease, of which a publisher knows only that it
-is longer than its own timeout."""
+"""Events that a crashed relay held are sent again after its lease. A publisher knows only that the
+lease is longer than its own timeout."""
 
 
 def check_nats(
@@ -46,7 +47,7 @@ def check_nats(
     for subject, reply in zip(subjects, ask_names(connection, list(subjects), until), strict=True):
         names = names_of(reply)
         if names is None:
-            text = f"which stream has the subject {subject} cannot be asked"
+            text = f"cannot ask which stream has the subject {subject}"
             cure = "allow the relay's user to publish to $JS.API.STREAM.NAMES"
             results.append(CheckResult("warn", text, cure))
         elif not names:
@@ -93,7 +94,7 @@ def about_stream(
         add(
             "warn",
             "one replica: if the machine crashes, what was acknowledged in the last 2 minutes may "
-            "be lost, unless the server has `sync_interval: always`, which cannot be asked",
+            "be lost, unless the server has `sync_interval: always`, which the relay cannot see",
             "use 3 replicas, or set sync_interval: always; atomic batches share the disk write",
         )
     elif replicas < 3:
@@ -110,7 +111,7 @@ def about_stream(
             )
     if settings.atomic == "Auto" and not config.get("allow_atomic"):
         needs = "set allow_atomic" if connection.version >= FIRST_WITH_ATOMIC else "use NATS 2.12"
-        add("warn", "no atomic batches: slower, above all in order", needs)
+        add("warn", "no atomic batches: slower, especially in order", needs)
     limit = _number(config, "max_msg_size", -1)
     if 0 <= limit < settings.max_message_bytes:
         add("warn", f"max_msg_size is {limit}, below maxMessageBytes: larger messages fail at once")
@@ -118,6 +119,7 @@ def about_stream(
 
 
 def _number(config: Mapping[str, Any], name: str, default: int) -> int:
-    """The default, too, where it is none of Go's numbers: then the answer is out of order."""
+    """The default also if it is not a number that Go could have written: then the answer is
+    faulty."""
     found = config.get(name)
     return found if isinstance(found, int) and abs(found) < 1 << 63 else default

@@ -1,9 +1,9 @@
 """
 One connection to a NATS server: its protocol over a socket, for one call at a time.
 
-Opened by `publisher`, used by `sender` and `streams`. Every method has a deadline, which holds
-also against a server that sends a byte at a time or reads nothing: the socket never blocks, and
-only `_wait` waits. After `Lost` the connection is of no use any more.
+Opened by `publisher`, used by `sender` and `streams`. Every method has a deadline, also with a
+server that sends a byte at a time or reads nothing: the socket never blocks, and only `_wait`
+waits. After `Lost` the connection cannot be used again.
 """
 
 import json
@@ -29,23 +29,26 @@ PORTION_BYTES = 1 << 18
 LONGEST_WAIT_SECONDS = 0.25
 """Between two checks whether we are to stop."""
 MOST_BYTES_WHILE_IDLE = 1 << 17
-"""A line now and then is usual. To read more would take time that the call does not have."""
+"""A line now and then is usual. Reading more would take time that the call does not have."""
 MOST_BYTES = 64 << 20
-"""Of all answers to one exchange: a stream's settings have some kB, a thousand are asked for."""
+"""Of all answers to one exchange: a stream's settings have a few kB, for up to a thousand
+streams."""
 PUBLISH_DENIED = 'Permissions Violation for Publish to "'
 ESCAPED = re.compile(r"\\(?:u([0-9a-f]{4})|U([0-9a-f]{8})|(.))")
 """In a subject as the server quotes it, by Go's %q."""
-NOT_LET_IN = ("authorization", "authentication", "tls", "expired", "revoked")
+NOT_HEARD = ("permissions violation for subscription", "maximum subscriptions exceeded")
+"""Errors about a connection's only subscription, that to its inbox."""
+NOT_LET_IN = ("authorization", "authentication", "tls", "expired", "revoked", *NOT_HEARD)
 WOULD_BLOCK = (BlockingIOError, ssl.SSLWantReadError, ssl.SSLWantWriteError)
 
 
 class Lost(Exception):
-    """The server closed the connection, or did not do in time what it had to."""
+    """The server closed the connection, did not answer in time, or broke the protocol."""
 
 
 class Reply(NamedTuple):
     status: int
-    """Of an answer without an answerer (503), or DENIED; 0 of a usual one."""
+    """503 if nothing answers there, DENIED, or 0 for a usual answer."""
     body: bytes
 
 
@@ -88,7 +91,8 @@ class Connection:
             self.close()
             if isinstance(error, OutboxError) or not isinstance(error, Exception):
                 raise
-            # Such as a nonce that is no text: whatever it sends is no defect of ours.
+            # Such as a nonce that is not text: whatever the server sends, it is not a defect of
+            # ours.
             text = f"NATS at {url} cannot be used: {type(error).__name__}"
             raise PublisherError(text) from error
 
@@ -100,10 +104,9 @@ class Connection:
 
     def exchange(self, data: Sequence[bytes], until: float) -> dict[int, Reply]:
         """Send it, wait for all answers that were asked for by `address`. Those that are missing
-        did not come: then the connection is broken, and `why_lost` says why."""
+        did not come: then the connection is broken, and `why_lost` has the reason."""
         left = memoryview(b"".join(data))
         self.used_at = time.monotonic()
-        self.why_lost = ""
         self._room = MOST_BYTES
         try:
             while left or self._waiting:
@@ -127,7 +130,7 @@ class Connection:
         return replies
 
     def request(self, asked: Sequence[tuple[str, object]], until: float) -> list[Reply | None]:
-        """Ask an API of the server's; None where no answer came."""
+        """Call an API of the server; None where no answer came."""
         data, numbers = [], []
         for subject, body in asked:
             number, reply = self.address(subject)
@@ -149,7 +152,7 @@ class Connection:
         return not self.broken and not self.leaving
 
     def is_alive(self, until: float) -> bool:
-        """Ask it; also answers what it asked while nobody used the connection."""
+        """Ping the server; also answers its own pings from while the connection was idle."""
         try:
             self._ping(until)
         except (OSError, Lost):
@@ -221,7 +224,7 @@ class Connection:
                 self._wait(bool(left), until)
 
     def _check_time(self, until: float) -> float:
-        """What is left of it. Also asked while bytes come: they may never end."""
+        """The seconds that are left. Also checked while bytes come: they may never end."""
         left = min(until, self.stop_at) - time.monotonic()
         if left <= 0:
             raise Lost(f"no answer in time{self._because}")
@@ -249,7 +252,7 @@ class Connection:
             self._parse()
         except Lost:
             raise
-        except Exception as error:  # of many kinds: nothing of the peer's is a defect of ours
+        except Exception as error:  # of any kind: nothing that the peer sends is a defect of ours
             raise Lost(f"it sent what is not NATS ({type(error).__name__})") from error
         return True
 
@@ -295,16 +298,20 @@ class Connection:
             parts = str(info.get("version", "")).split("-")[0].split(".")
             self.version = tuple(int(part) for part in parts if part.isdigit())
             self.max_payload = int(info.get("max_payload", 1 << 20))
-            if self.max_payload <= 0:  # believed, it would be the death of every event
+            if self.max_payload <= 0:  # otherwise every event would be too large
                 raise Lost(f"its max_payload is {self.max_payload}")
             self.info = info
             self.leaving |= bool(self.info.get("ldm"))
         elif head == b"-ERR":
             text = line[5:].decode(errors="replace").strip()
-            self._complain(text.removeprefix("'").removesuffix("'"))
+            self._note_error(text.removeprefix("'").removesuffix("'"))
 
-    def _complain(self, text: str) -> None:
+    def _note_error(self, text: str) -> None:
         self._error = text
+        if text.lower().startswith(NOT_HEARD):
+            # Everything would be stored, but no answer would reach us: stored again at each
+            # attempt.
+            raise Lost(f"none of its answers would reach us: {text}")
         if text.startswith(PUBLISH_DENIED):
             # No answer will come for what was published there.
             subject = ESCAPED.sub(unescaped, text.removeprefix(PUBLISH_DENIED).removesuffix('"'))

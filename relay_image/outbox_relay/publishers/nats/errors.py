@@ -1,4 +1,4 @@
-"""Whose fault a refusal of NATS is: the event's, nobody's for long, a stream's, or the server's."""
+"""Whose fault a refusal of NATS is: the event's, a stream's, the server's, or not known."""
 
 from typing import Final, NamedTuple
 
@@ -10,7 +10,7 @@ OF_THE_EVENT: Final = frozenset(
         10097,  # headers of more than 64 kB
     )
 )
-"""Only what is surely the event's own: it is DEAD at once."""
+"""Only what is certainly the event's own fault: it is DEAD at once."""
 
 OF_THE_STREAM: Final = frozenset(
     (
@@ -61,6 +61,6 @@ def kind_of(code: int) -> ErrorClass:
         return ErrorClass.DESTINATION
     if code in OF_THE_SERVER:
         return ErrorClass.OUTAGE
-    # Rights, a sealed stream, another stream than expected, and what we have never heard of: it may
-    # be repaired, but not forever, or a mistake would never be seen.
+    # Rights, a sealed stream, another stream than expected, or a code that we do not know. It is
+    # retried, because it may be repaired, but not forever, or a mistake would go unnoticed.
     return ErrorClass.TRANSIENT

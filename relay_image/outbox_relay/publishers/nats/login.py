@@ -1,6 +1,6 @@
 """
-Who we are: what CONNECT says, and the TLS context. Read again for every connection, so that changed
-secrets need no restart.
+Who we are: the credentials in CONNECT, and the TLS context. Read again for every connection, so
+that changed secrets need no restart.
 """
 
 import base64
@@ -16,7 +16,7 @@ USER_PREFIX = 20 << 3
 
 
 def login(settings: NatsSettings, nonce: str) -> dict[str, Any]:
-    """The fields of CONNECT that say who we are."""
+    """The fields of CONNECT that identify us."""
     if settings.username is not None and settings.password is not None:
         return {
             "user": settings.username.read("nats.username"),
@@ -38,14 +38,14 @@ def login(settings: NatsSettings, nonce: str) -> dict[str, Any]:
 
 def signed(text: str, nonce: str) -> dict[str, Any]:
     """The server's nonce, signed by the seed of a `.creds` file or of a file with a seed alone."""
-    # Only here, because few need it and it takes a while to load.
+    # Imported only here, because few need it and it takes a while to load.
     from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
     blocks = dict(BLOCK.findall(text))
     seed = blocks.get("USER NKEY SEED") or text.strip()
     try:
         raw = base64.b32decode(seed + "=" * (-len(seed) % 8))
-        # Two bytes say what it is, two at the end are a checksum.
+        # The first two bytes are its kind, the last two a checksum.
         key = Ed25519PrivateKey.from_private_bytes(raw[2:34])
     except ValueError:
         raise SettingsError("nats.credentialsFile: it contains no nkey seed") from None

@@ -1,8 +1,9 @@
 """
 From a claim to a NATS message: its subject, its headers as bytes. Pure, and hot; see `messages`.
 
-Whatever makes the server drop the connection, and with it the neighbours, is refused here: an
-illegal subject, a line break in a header. So is what would be an instruction to the server.
+Whatever would make the server drop the connection, and with it the event's neighbours, is refused
+here: an illegal subject, a line break in a header. So is what would be an instruction to the
+server.
 """
 
 import re
@@ -20,7 +21,7 @@ from outbox_relay.publishers.messages import (
     refused,
 )
 
-LONGEST_SUBJECT: Final = 1000
+LONGEST_SUBJECT_BYTES: Final = 1000
 """The server's line may have 4096 bytes, and there is more in it than the subject."""
 HEADER_NAME: Final = re.compile(r"[!-9;-~]+")
 TO_ENCODE: Final = re.compile(r'[^!-~]|["%]')
@@ -123,14 +124,14 @@ def illegal_subject(name: str) -> str | None:
         return "it must not contain wildcards"
     if name.startswith("$") or tokens[0] == "_INBOX":
         return "names that begin with $ or _INBOX are the server's own"
-    if len(name.encode()) > LONGEST_SUBJECT:
-        return f"it must not be longer than {LONGEST_SUBJECT} bytes"
+    if len(name.encode()) > LONGEST_SUBJECT_BYTES:
+        return f"it must not be longer than {LONGEST_SUBJECT_BYTES} bytes"
     return None
 
 
 def illegal_name(name: str) -> Refused | None:
     if not HEADER_NAME.fullmatch(name):
-        return refused("INVALID_HEADER", f"{name!r} is no name of a header of NATS")
+        return refused("INVALID_HEADER", f"{name!r} is not a header name of NATS")
     if name.lower().startswith("nats-"):
         text = f"{name}: headers that begin with Nats- are instructions to the server"
         return refused("RESERVED_HEADER", text)

@@ -1,13 +1,14 @@
 """
-NATS JetStream: acknowledged when the stream has stored it, one call one attempt.
+NATS JetStream: acknowledged when the stream has stored it. One call is one attempt.
 
 Events of a stream that allows it go in atomic batches, unless they are few: all are stored or none
 is, so no event of a key arrives without those before it. If such a batch is refused, nothing of it
-is stored, and its events go each by itself in the same attempt: one of them may be at fault, or may
-be there already from an attempt whose answer was lost (a batch with one duplicate is refused as a
-whole).
+is stored, and its events are sent one by one in the same attempt: one of them may be at fault, or
+may already be stored by an attempt whose answer was lost (a batch with one duplicate is refused as
+a whole).
 
-Each by itself may fail alone, so there a relay in order sends one event of each key at a time.
+Events that are sent one by one may fail alone, so there a relay in order sends one event of each
+key at a time.
 """
 
 import logging
@@ -34,25 +35,26 @@ from outbox_relay.publishers.nats.check import check_nats
 from outbox_relay.publishers.nats.connection import Connection
 from outbox_relay.publishers.nats.errors import ATOMIC_DISABLED, DUPLICATE_IN_BATCH, Problem
 from outbox_relay.publishers.nats.messages import Message, Messages, subject_template, too_large
-from outbox_relay.publishers.nats.sender import BATCH_ROOM, send_atomically, send_each
+from outbox_relay.publishers.nats.sender import BATCH_OVERHEAD_BYTES, send_atomically, send_each
 from outbox_relay.publishers.nats.streams import Streams
 from outbox_relay.publishers.parking import Parked
 from outbox_relay.publishers.protocol import CheckResult, Sample
 
 log = logging.getLogger(__name__)
 
-MOST_AT_ONCE = 1000
+MOST_EVENTS_AT_ONCE = 1000
 """The server's limit of an atomic batch."""
 MOST_BYTES_AT_ONCE = 8 << 20
-FEWEST_AT_ONCE = 8
-"""Fewer are sooner there each by itself: any batch takes the server 5 to 15 ms, a single event
-about 0.6 ms, on a disk that syncs in 0.4 ms and with a sync for each of them. There both cost the
-same at some twelve events; at fewer where a sync takes longer."""
+FEWEST_EVENTS_IN_BATCH = 8
+"""Fewer arrive sooner one by one. Measured on a disk that syncs in 0.4 ms: any batch takes the
+server 5 to 15 ms, a single event with its own sync about 0.6 ms. There both cost the same at about
+twelve events; where a sync takes longer, at fewer."""
 CONNECT_SECONDS = 5.0
 """For each server: one that hangs must not take the time of the others."""
 PROBE_SECONDS = 5.0
 UNPROVEN_AFTER_SECONDS = 15.0
-"""A connection that was idle for longer is asked first: what lies between may have forgotten it."""
+"""A connection that was idle for longer is tested first: a firewall on the way may have forgotten
+it."""
 PUBLISHER_CLOSED = Unsent("the publisher is closed")
 NO_TIME_LEFT = Unsent("not sent: no time was left, or the connection was lost before")
 
@@ -67,8 +69,8 @@ class NatsPublisher:
         self._subjects = Destinations(
             self._messages.subject, self._deliver, self._timeout, time.monotonic
         )
-        # Relays begin with different servers; each stays with one that answers, and leaves one that
-        # did not for last: it may be frozen, or cut off from the others of its cluster.
+        # Relays begin with different servers. Each stays with one that answers, and tries last one
+        # that did not: it may be frozen, or cut off from the others of its cluster.
         self._servers = random.sample(settings.servers, len(settings.servers))
         # A connection belongs to one call at a time: calls neither wait for each other nor lose
         # their messages with another's connection.
@@ -117,7 +119,7 @@ class NatsPublisher:
             self._closed = True
             for connection in self._busy:
                 connection.stop_at = deadline
-            # A little longer: a call that stops at the deadline still has outcomes to make.
+            # A little longer: a call that stops at the deadline still has outcomes to return.
             self._changed.wait_for(lambda: not self._busy, timeout.total_seconds() + 2)
             for connection in self._idle:
                 connection.close()
@@ -149,7 +151,7 @@ class NatsPublisher:
         order = KeyOrder(self._in_order)
         outcomes: dict[int, Outcome] = {}
         made: dict[int, Message] = {}
-        largest = connection.max_payload - BATCH_ROOM
+        largest = connection.max_payload - BATCH_OVERHEAD_BYTES
         for claim in batch:
             if order.failed_keys and order.blocks(claim):
                 continue
@@ -163,7 +165,7 @@ class NatsPublisher:
                 order.fail(claim)
         subjects = {message.subject for message in made.values()}
         self._streams.learn(connection, subjects, until)
-        # Looked up once: what another call learns meanwhile must not part a key's events.
+        # Read once: what another call learns meanwhile must not separate a key's events.
         atomic = {subject: self._streams.atomic_stream(subject) for subject in subjects}
         if connection.broken:
             lost = Error.of(ErrorClass.OUTAGE, "CONNECTION_LOST", connection.why_lost)
@@ -182,7 +184,7 @@ class NatsPublisher:
                 if not claims or connection.broken or time.monotonic() >= until:
                     continue
                 self._send_together(connection, stream, claims, made, outcomes, order, until)
-        # What has no outcome was not begun.
+        # Events without an outcome were not begun.
         found: list[Outcome] = [
             outcomes.get(claim.seq) or (BEHIND if order.blocks(claim) else NO_TIME_LEFT)
             for claim in batch
@@ -198,10 +200,10 @@ class NatsPublisher:
         stream_of: Callable[[Claim], str | None],
     ) -> Iterator[tuple[str | None, list[Claim]]]:
         """
-        What is sent at once: of one stream, and not too much.
+        What is sent at once: events of one stream, within the limits.
 
-        Those that were tried before go apart, with the others of their keys: one of them may be
-        there already, and a batch with a duplicate is refused as a whole.
+        Events that were tried before go separately, with the others of their keys: one of them may
+        already be stored, and a batch with a duplicate is refused as a whole.
         """
         tried = {c.ordering_key for c in wave if c.attempts > 1 and self._in_order} - {None}
         groups: dict[tuple[str | None, bool], list[Claim]] = {}
@@ -213,7 +215,7 @@ class NatsPublisher:
             size = 0
             for claim in claims:
                 size += made[claim.seq].size
-                if part and (len(part) == MOST_AT_ONCE or size > MOST_BYTES_AT_ONCE):
+                if part and (len(part) == MOST_EVENTS_AT_ONCE or size > MOST_BYTES_AT_ONCE):
                     yield stream, part
                     part, size = [], made[claim.seq].size
                 part.append(claim)
@@ -245,9 +247,9 @@ class NatsPublisher:
             record(wave, send_each(connection, [made[c.seq] for c in wave], until))
 
     def _is_worth_a_batch(self, claims: Sequence[Claim]) -> bool:
-        if len(claims) >= FEWEST_AT_ONCE:
+        if len(claims) >= FEWEST_EVENTS_IN_BATCH:
             return True
-        # Each by itself, every event of a key would wait for the answer to the one before it.
+        # One by one, every event of a key would wait for the answer to the one before it.
         keys = [claim.ordering_key for claim in claims if claim.ordering_key is not None]
         return self._in_order and len(set(keys)) < len(keys)
 
@@ -303,7 +305,7 @@ class NatsPublisher:
             if now >= until:
                 break
             try:
-                # Of little time each has its share: one that hangs must not take it all.
+                # Each gets a share of the time that is left: one that hangs must not take it all.
                 share = min((until - now) / rest, CONNECT_SECONDS)
                 return Connection(self._settings, server, now + share)
             except PublisherError as error:
@@ -315,7 +317,7 @@ class NatsPublisher:
         )
 
     def _begin_elsewhere(self, server: str) -> None:
-        """Next time: with those that were not the last to fail."""
+        """The next connection tries this server last."""
         with self._changed:
             self._servers.remove(server)
             self._servers.append(server)

@@ -15,12 +15,12 @@ from outbox_relay.publishers.nats.messages import Message
 from outbox_relay.publishers.nats.streams import answer_of, why_nobody_answered
 
 FIRST_LINE = b"NATS/1.0\r\n"
-BATCH_ROOM = 160
+BATCH_OVERHEAD_BYTES = 160
 """What the headers of a batch, and the lines around ours, add to a message at most."""
 
 
 def send_each(connection: Connection, messages: Sequence[Message], until: float) -> list[Outcome]:
-    """Each by itself, all under way at once: any of them may fail, and those behind it arrive."""
+    """Each by itself, all under way at once: any of them may fail while those behind it arrive."""
     data: list[bytes] = []
     numbers: list[int] = []
     for subject, headers, payload in messages:
@@ -34,25 +34,25 @@ def send_each(connection: Connection, messages: Sequence[Message], until: float)
     replies = connection.exchange(data, until)
     why = connection.why_lost or "the answer is not one of JetStream's"
     in_doubt = Refused(Error.of(ErrorClass.OUTAGE, "NO_ANSWER", f"in doubt: {why}"))
-    judged = [judge(replies.get(number)) for number in numbers]
+    judged = [acked_or_problem(replies.get(number)) for number in numbers]
     unanswered = (
-        m.subject for m, found in zip(messages, judged, strict=True) if has_no_answerer(found)
+        m.subject for m, found in zip(messages, judged, strict=True) if has_no_responder(found)
     )
-    nobody = why_nobody_answered(connection, unanswered, until)
+    reasons = why_nobody_answered(connection, unanswered, until)
     outcomes: list[Outcome] = []
     for message, found in zip(messages, judged, strict=True):
         if found is None:
             outcomes.append(in_doubt)
         elif isinstance(found, Acked):
             outcomes.append(found)
-        elif has_no_answerer(found):
-            outcomes.append(Refused(nobody[message.subject]))
+        elif has_no_responder(found):
+            outcomes.append(Refused(reasons[message.subject]))
         else:
             outcomes.append(Refused(error_of(found)))
     return outcomes
 
 
-def has_no_answerer(found: Acked | Problem | None) -> bool:
+def has_no_responder(found: Acked | Problem | None) -> bool:
     return isinstance(found, Problem) and found.code == NO_RESPONDERS
 
 
@@ -66,7 +66,7 @@ def send_atomically(
     shared = FIRST_LINE + f"Nats-Batch-Id: {batch}\r\nNats-Batch-Sequence: ".encode()
     number, reply = connection.address(messages[-1].subject)
     for n, (subject, headers, payload) in enumerate(messages, 1):
-        # Only the last one asks for an answer: whatever goes wrong before, it hears of it.
+        # Only the last one asks for an answer, which reports whatever went wrong before it.
         end, to = (b"\r\nNats-Batch-Commit: 1\r\n", f"{reply} ") if n == last else (b"\r\n", "")
         head = b"%b%d%b%b\r\n" % (shared, n, end, headers)
         data += (
@@ -77,12 +77,13 @@ def send_atomically(
     if answer is None:
         text = f"in doubt: {connection.why_lost}"
         return [Refused(Error.of(ErrorClass.OUTAGE, "NO_ANSWER", text))] * last
-    judged = judge(answer)
+    judged = acked_or_problem(answer)
     if isinstance(judged, Problem):
         return judged
     found = answer_of(answer) if judged else {}
     if found.get("batch") != batch or found.get("count") != last or found["seq"] < last:
-        # As from a server that does not know batches: it has stored some, nobody knows which.
+        # As from a server that does not know batches: it has stored some of them, and which is
+        # unknown.
         connection.broken = True
         text = "in doubt: the answer is not that to an atomic batch"
         return [Refused(Error.of(ErrorClass.OUTAGE, "NO_BATCH", text))] * last
@@ -90,8 +91,8 @@ def send_atomically(
     return [Acked(f"{stream}@{first + n}") for n in range(last)]
 
 
-def judge(reply: Reply | None) -> Acked | Problem | None:
-    """None: nobody knows."""
+def acked_or_problem(reply: Reply | None) -> Acked | Problem | None:
+    """None: in doubt."""
     if reply is None:
         return None
     if reply.status == DENIED:

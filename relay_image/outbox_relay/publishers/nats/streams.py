@@ -2,8 +2,8 @@
 Which stream has a subject, and whether it takes atomic batches: asked of the server, remembered for
 a while.
 
-What is remembered is a guess: if it is wrong, the server refuses the whole batch, and the events go
-by themselves. Who may not ask publishes without atomic batches.
+What is remembered is a guess: if it is wrong, the server refuses the whole batch, and its events
+are sent one by one. A relay that may not ask publishes without atomic batches.
 """
 
 import json
@@ -21,12 +21,12 @@ INFO = "$JS.API.STREAM.INFO."
 FIRST_WITH_ATOMIC = (2, 12)
 REMEMBER_SECONDS = 60.0
 REMEMBER_NONE_SECONDS = 10.0
-MOST_REMEMBERED = 20_000
+MOST_SUBJECTS_REMEMBERED = 20_000
 PATIENCE_SECONDS = 2.0
-MOST_AT_ONCE = 1000
+MOST_SUBJECTS_AT_ONCE = 1000
 
 
-class Known(NamedTuple):
+class Remembered(NamedTuple):
     atomic_stream: str | None
     until: float
 
@@ -37,25 +37,25 @@ class Streams:
     def __init__(self, settings: NatsSettings, clock: Callable[[], float] = time.monotonic) -> None:
         self._settings = settings
         self._clock = clock
-        self._known: dict[str, Known] = {}
+        self._remembered: dict[str, Remembered] = {}
 
     def atomic_stream(self, subject: str) -> str | None:
         """The stream, if it is known to take atomic batches. No IO."""
-        known = self._known.get(subject)
+        known = self._remembered.get(subject)
         return None if known is None else known.atomic_stream
 
     def learn(self, connection: Connection, subjects: Iterable[str], until: float) -> None:
-        """Ask about those of which too little is known."""
+        """Ask about the subjects that are not remembered, or no longer."""
         if self._settings.atomic == "Never" or connection.version < FIRST_WITH_ATOMIC:
-            self._known.clear()  # it may be another server than before
+            self._remembered.clear()  # it may be another server than before
             return
         now = self._clock()
-        fresh = {s for s in subjects if (k := self._known.get(s)) is None or k.until < now}
+        fresh = {s for s in subjects if (k := self._remembered.get(s)) is None or k.until < now}
         if not fresh:
             return
-        if len(self._known) > MOST_REMEMBERED:
-            self._known.clear()
-        asked = sorted(fresh)[:MOST_AT_ONCE]
+        if len(self._remembered) > MOST_SUBJECTS_REMEMBERED:
+            self._remembered.clear()
+        asked = sorted(fresh)[:MOST_SUBJECTS_AT_ONCE]
         until = min(until, now + PATIENCE_SECONDS)
         stream_of = self._streams_of(connection, asked, until)
         names = sorted({name for name in stream_of.values() if name is not None})
@@ -69,14 +69,14 @@ class Streams:
             name = stream_of.get(subject)
             found = name if name in atomic else None
             lasts = REMEMBER_NONE_SECONDS if found is None else REMEMBER_SECONDS
-            self._known[subject] = Known(found, now + lasts)
+            self._remembered[subject] = Remembered(found, now + lasts)
 
     def forget(self, stream: str) -> None:
-        """It refused an atomic batch for being one: ask again soon."""
+        """It refused a batch because it was atomic: ask again soon."""
         again = self._clock() + REMEMBER_NONE_SECONDS
-        for subject, known in list(self._known.items()):
+        for subject, known in list(self._remembered.items()):
             if known.atomic_stream == stream:
-                self._known[subject] = Known(None, again)
+                self._remembered[subject] = Remembered(None, again)
 
     def _streams_of(
         self, connection: Connection, subjects: list[str], until: float
@@ -95,9 +95,9 @@ def why_nobody_answered(
     """
     No responders: there is no stream, it has no leader, or there is no JetStream at all.
 
-    All are asked about at once, because an answer may take its time. Only where the server says
-    that there is no stream is it the event's own: servers without a leader answer with an error or
-    not at all, and this one may have lost the others.
+    All subjects are asked about at once, because an answer may take its time. It is the event's own
+    fault only if the server answers that there is no stream: servers without a leader answer with
+    an error or not at all, and this one may have lost the others.
     """
     asked = sorted(set(subjects))
     until = min(until, time.monotonic() + PATIENCE_SECONDS)
@@ -110,7 +110,7 @@ def why_nobody_answered(
 
 def _why(subject: str, reply: Reply | None) -> Error:
     if reply is not None and reply.status == DENIED:
-        text = f"nobody answers for {subject}, and the relay may not publish to {NAMES} to ask why"
+        text = f"nothing answers for {subject}, and the relay may not publish to {NAMES} to ask why"
         return Error.of(ErrorClass.DESTINATION, "STREAM_NOT_READY", text)
     names = names_of(reply)
     if names is None:
@@ -119,7 +119,7 @@ def _why(subject: str, reply: Reply | None) -> Error:
     if names:
         text = f"stream {names[0]} does not answer: it has no leader, or is not ready"
         return Error.of(ErrorClass.DESTINATION, "STREAM_NOT_READY", text)
-    # As for an unknown topic of Kafka: somebody may create it, but not forever.
+    # As for an unknown topic of Kafka: retried, because somebody may create it, but not forever.
     return Error.of(ErrorClass.TRANSIENT, "NO_STREAM", f"no stream has the subject {subject}")
 
 
@@ -128,7 +128,7 @@ def ask_names(connection: Connection, subjects: list[str], until: float) -> list
 
 
 def names_of(reply: Reply | None) -> list[str] | None:
-    """None: the answer says nothing about them."""
+    """None: the answer does not list them."""
     answer = answer_of(reply)
     names = answer.get("streams") or []
     known = "total" in answer and "error" not in answer and isinstance(names, list)

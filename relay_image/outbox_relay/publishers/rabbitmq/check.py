@@ -20,12 +20,12 @@ def check_rabbitmq(
         where = f"exchange {settings.exchange}"
         found.append(CheckResult("ok", f"{where} exists"))
     if keys:
-        # Said as what it is: whether a key has a queue is known only when an event comes back.
+        # Only a warning: whether a key has a queue is known only when an event comes back.
         found.append(
             CheckResult(
                 "warn",
                 f"whether {where} has a queue for {', '.join(keys)}, and a durable one, cannot be "
-                "asked without publishing; an event without a queue is retried, then DEAD",
+                "checked without publishing; an event without a queue is retried, then DEAD",
                 "rabbitmqctl list_bindings, and list_queues name durable type",
             )
         )

@@ -2,8 +2,7 @@
 One connection with one channel in confirm mode: opens, publishes batches, collects confirms.
 
 It belongs to one thread at a time. The socket never blocks, and every wait ends at a deadline: also
-when the peer does not read, or sends a byte now and then. Whose fault a failure is, is judged in
-`errors`.
+when the peer does not read, or sends a byte now and then. `errors` judges whose fault a failure is.
 """
 
 import select
@@ -23,22 +22,22 @@ from outbox_relay.publishers.resolving import reach
 
 T = TypeVar("T")
 
-LARGEST_FRAME = 131_072
-SMALLEST_FRAME = 4096
-"""Every side of AMQP takes that much."""
+LARGEST_FRAME_BYTES = 131_072
+SMALLEST_FRAME_BYTES = 4096
+"""Every peer must accept frames of this size, by AMQP's rules."""
 READ_BYTES = 262_144
 LONGEST_POLL_SECONDS = 0.2
 """So that a deadline that has moved nearer, by `close`, is seen."""
 SENT_AT_ONCE_BYTES = 65_536
-GOODBYE_SECONDS = 0.2
-LOOKS, LOOK_BYTES = 16, 4096
-"""An idle connection hears a few bytes now and then; one that has more to say is out of order."""
+CLOSE_SECONDS = 0.2
+CATCH_UP_READS, CATCH_UP_BYTES = 16, 4096
+"""An idle connection receives a few bytes now and then; a server that sends more is faulty."""
 BLOCKED_PATIENCE_SECONDS = 1.0
 """An alarm is often over soon; what waits for it meanwhile is not sent twice."""
 
 
 class Lost(Exception):
-    """It has ended, or nobody answers: what is in flight is in doubt."""
+    """The connection has ended, or the server does not answer: what is in flight is in doubt."""
 
     def __init__(self, code: str, text: str) -> None:
         super().__init__(text)
@@ -46,9 +45,9 @@ class Lost(Exception):
 
 
 CURES: Final = {
-    "EXTERNAL": "let it have the plugin rabbitmq_auth_mechanism_ssl, and EXTERNAL among its "
+    "EXTERNAL": "enable its plugin rabbitmq_auth_mechanism_ssl, and add EXTERNAL to its "
     "auth_mechanisms; or log in by username and password",
-    "PLAIN": "let it have PLAIN among its auth_mechanisms; or log in by a certificate in tls, "
+    "PLAIN": "add PLAIN to its auth_mechanisms; or log in by a certificate in tls, "
     "without username and password",
 }
 """By the mechanism that it does not offer."""
@@ -63,7 +62,7 @@ class TimeIsUp(Lost):
 
 
 class ClosedByServer(Lost):
-    """It said why, and by the channel's rules took nothing after that."""
+    """It gave a reason, and by AMQP's rules took nothing after that."""
 
     def __init__(self, why: wire.Closing, of_channel: bool) -> None:
         name = why.text.partition(" ")[0] if why.text[:1].isupper() else f"AMQP_{why.code}"
@@ -82,7 +81,7 @@ class Flight:
         self.returned: dict[int, str] = {}
         """By index, why it could not be routed. Such a message is acked, too."""
         self.started = 0
-        """So many were sent, the last of them perhaps in part."""
+        """How many were sent, the last of them perhaps in part."""
         self.left = 0
         self._ids: list[str] = []
         self._first_tag = first_tag
@@ -121,8 +120,8 @@ class Connection:
         self.address = address
         self.until = until
         self.blocked: str | None = None
-        """Why the server takes no messages now, by its own words."""
-        self.largest_frame = LARGEST_FRAME
+        """Why the server takes no messages now, in its own words."""
+        self.largest_frame = LARGEST_FRAME_BYTES
         self.used_at = time.monotonic()
         self.broken = False
         """Not to be used again."""
@@ -133,7 +132,7 @@ class Connection:
         self._returning: str | None = None
         self._next_tag = 1
         self._handshaken = False
-        self._has_said_goodbye = False
+        self._is_closing = False
         self._sent_at = self._heard_at = time.monotonic()
         self._poll = select.poll()
         try:
@@ -155,7 +154,7 @@ class Connection:
             raise
 
     def open(self, login: Login, vhost: str, exchange: str) -> None:
-        """Log in, and make sure of the exchange: to publish to one that does not exist would cost
+        """Log in, and make sure of the exchange: publishing to one that does not exist would lose
         all answers."""
         self._send(wire.PROTOCOL)
         offered = wire.mechanisms(self._reply(wire.START).payload)
@@ -165,8 +164,8 @@ class Connection:
             raise BrokerRefused(f"RabbitMQ: {text}: {CURES[login.mechanism]}")
         self._send(wire.start_ok(*login))
         _, frame, heartbeat = wire.tuning(self._reply(wire.TUNE).payload)
-        self.largest_frame = min(frame or LARGEST_FRAME, LARGEST_FRAME)
-        if self.largest_frame < SMALLEST_FRAME:
+        self.largest_frame = min(frame or LARGEST_FRAME_BYTES, LARGEST_FRAME_BYTES)
+        if self.largest_frame < SMALLEST_FRAME_BYTES:
             raise wire.BadFrame(f"it takes frames of {frame} bytes: too few for any message")
         self._heartbeat = min(self._heartbeat, heartbeat or self._heartbeat)
         self._send(wire.tune_ok(1, self.largest_frame, max(1, int(self._heartbeat))))
@@ -202,40 +201,41 @@ class Connection:
         self.used_at = time.monotonic()
         return flight, lost
 
-    def look(self) -> None:
-        """Take what the server has sent, without waiting; show it that we are here. Raises Lost."""
+    def catch_up(self) -> None:
+        """Take what the server has sent, without waiting; send a heartbeat if one is due. Raises
+        Lost."""
         try:
-            for _ in range(LOOKS):
+            for _ in range(CATCH_UP_READS):
                 if not self._poll.poll(0):
                     break
-                self._receive(LOOK_BYTES)
+                self._receive(CATCH_UP_BYTES)
             else:
-                raise wire.BadFrame("it talks without end, and nobody asked")
+                raise wire.BadFrame("it sends without end, and unasked")
             self._beat()
         except FAILURES as error:
             raise as_lost(error, self.address) from None
 
-    def say_goodbye(self, until: float) -> None:
+    def begin_close(self, until: float) -> None:
         """`close` waits for the answer until then: without it the server logs a warning."""
         self.until = until
-        self._has_said_goodbye = True
+        self._is_closing = True
         try:
             self._send(wire.method_frame(0, wire.CLOSE, b"\x00\xc8" + b"\x00" * 5))
         except FAILURES:
             self.broken = True
 
     def close(self) -> None:
-        if not self.broken and not self._has_said_goodbye:
-            self.say_goodbye(time.monotonic() + GOODBYE_SECONDS)
+        if not self.broken and not self._is_closing:
+            self.begin_close(time.monotonic() + CLOSE_SECONDS)
         with suppress(*FAILURES):
             if not self.broken:
-                self.look()  # the time may have gone to others while the answer came
+                self.catch_up()  # others may have used up the time while the answer came
                 self._reply(wire.CLOSE_OK)
         with suppress(OSError):
             self._socket.close()
 
     def _send_all(self, messages: Iterable[tuple[str, bytes]], flight: Flight) -> None:
-        self._wait_while_blocked()  # it may have heard so while nobody used it
+        self._wait_while_blocked()  # it may have been blocked while it was idle
         gathered: list[bytes] = []
         size = 0
         for event_id, message in messages:
@@ -268,7 +268,7 @@ class Connection:
                 return action()
             except (ssl.SSLWantReadError, BlockingIOError, ssl.SSLWantWriteError) as error:
                 reads = isinstance(error, ssl.SSLWantReadError)
-                # Reading also while we write: the server's answers must not stop it.
+                # Reading also while we write: unread answers would stop the server.
                 events = select.POLLIN if reads else select.POLLIN | select.POLLOUT
                 self._wait(events, "the server does not read", sending=True)
 
@@ -365,16 +365,16 @@ class Connection:
             self._wait(select.POLLIN, "no answer in time")
         frame = self._replies.pop(0)
         if frame.method != method:
-            raise wire.BadFrame(f"expected the method {method}, and {frame.method} came")
+            raise wire.BadFrame(f"expected the method {method}, but {frame.method} came")
         return frame
 
 
 def close_all(connections: Sequence[Connection]) -> None:
     """In the time of one."""
-    until = time.monotonic() + GOODBYE_SECONDS
+    until = time.monotonic() + CLOSE_SECONDS
     for connection in connections:
         if not connection.broken:
-            connection.say_goodbye(until)
+            connection.begin_close(until)
     for connection in connections:
         connection.close()
 

@@ -1,8 +1,8 @@
 """
-Whose fault a failure is: the event's, nobody's for long, a destination's, or the broker's.
+Whose fault a failure is: the event's, a destination's, the broker's, or not known (TRANSIENT).
 
-RabbitMQ answers for a message by a confirm, a refusal or a return; for what it dislikes it closes
-the channel, and says nothing about the other messages that were on their way.
+RabbitMQ answers a message with a confirm, a refusal or a return. For what it does not accept it
+closes the channel, and leaves the other messages that were on their way unanswered.
 """
 
 import re
@@ -32,10 +32,12 @@ ANOTHER_WAS_REFUSED: Final = Unsent("the server refused another event, and close
 FORBIDDEN_KEY: Final = re.compile(r"access to topic '(.*)", re.DOTALL)
 BEHIND_THE_KEY: Final = "' in exchange "
 CUT: Final = "..."
-"""A text of AMQP has 255 bytes; so RabbitMQ ends what is longer, perhaps within a character."""
+"""A short text of AMQP has 255 bytes at most: so RabbitMQ ends a longer one, perhaps within a
+character."""
 MAX_SIZE: Final = re.compile(r"max size:? ([0-9]+)")
-SMALLEST_LIMIT: Final = 1000
-"""As of `maxMessageBytes`. A server that says less is out of order: no reason to give up events."""
+SMALLEST_LIMIT_BYTES: Final = 1000
+"""That of `maxMessageBytes`. A server that names a smaller one is faulty: no reason to give up
+events."""
 
 
 class Sent(NamedTuple):
@@ -44,8 +46,8 @@ class Sent(NamedTuple):
 
 
 def unroutable(why: str, exchange: str, key: str) -> Refused:
-    """As an unknown topic of Kafka: somebody may still bind a queue, but not forever, or a mistake
-    would never be seen."""
+    """As for an unknown topic of Kafka: retried, because somebody may still bind a queue, but not
+    forever, or a mistake would go unnoticed."""
     where = f"exchange {exchange}" if exchange else "the default exchange"
     text = f"{why}: no queue is bound to {where} for the routing key {key!r}"
     return Refused(Error.of(ErrorClass.TRANSIENT, "UNROUTABLE", text))
@@ -57,10 +59,10 @@ def outage(lost: Lost) -> Refused:
 
 def settle(lost: Lost, waiting: Sequence[Sent]) -> list[Outcome]:
     """
-    Of those that were sent and have no answer, in the order in which they were sent.
+    For messages that were sent and have no answer, in the order in which they were sent.
 
-    Where the server closed the channel because of one of them, it took nothing behind that one; of
-    those before it nobody knows.
+    If the server closed the channel because of one of them, it took none behind that one; those
+    before it are in doubt.
     """
     in_doubt = outage(lost)
     refusal = _refusal(lost)
@@ -80,7 +82,7 @@ def largest_taken(lost: Lost) -> int | None:
     if isinstance(lost, ClosedByServer) and lost.why.code == PRECONDITION_FAILED:
         found = MAX_SIZE.search(lost.why.text)
         limit = int(found[1]) if found else 0
-        return limit if limit >= SMALLEST_LIMIT else None
+        return limit if limit >= SMALLEST_LIMIT_BYTES else None
     return None
 
 
@@ -97,9 +99,9 @@ def _refusal(lost: Lost) -> Callable[[Sent], Refused | None] | None:
 
 
 def _begins_with_key(text: str, key: str) -> bool:
-    """Of several keys so long that they differ only behind the cut, each may be the one."""
-    told, is_whole, _ = text.rpartition(BEHIND_THE_KEY)
+    """If several keys are so long that they differ only behind the cut, it may be any of them."""
+    quoted, is_whole, _ = text.rpartition(BEHIND_THE_KEY)
     if is_whole:
-        return key == told
+        return key == quoted
     left = text.removesuffix(CUT).rstrip("\ufffd")
     return text.endswith(CUT) and (key + BEHIND_THE_KEY).startswith(left)

@@ -41,7 +41,7 @@ def _address(text: str, settings: RabbitMQSettings) -> Address:
     try:
         if found["ip"]:
             return Address(str(IPv6Address(found["ip"])), port)
-        found["name"].encode("idna")  # as it is looked up: no label empty, none too long
+        found["name"].encode("idna")  # as resolving does it: no label empty, none too long
     except ValueError as error:
         raise SettingsError(f"rabbitmq.hosts: {text!r}: {error}") from None
     return Address(found["name"], port)

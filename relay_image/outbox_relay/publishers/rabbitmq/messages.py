@@ -26,8 +26,8 @@ CLOUD_EVENTS_PREFIX: Final = "cloudEvents:"
 EPOCH_UNIX_SECONDS: Final = int(EPOCH.timestamp())
 
 ROUTES_BY: Final = ("CC", "BCC")
-"""RabbitMQ takes headers of these names for more routing keys, wants lists, and closes the channel
-where it finds anything else."""
+"""RabbitMQ reads headers of these names as further routing keys. It expects lists, and closes the
+channel if it finds anything else."""
 
 
 def routing_key_template(settings: RabbitMQSettings) -> Template:
@@ -36,8 +36,8 @@ def routing_key_template(settings: RabbitMQSettings) -> Template:
 
 
 def longer_than_a_name(name: str) -> str | None:
-    if len(name.encode(errors="replace")) > wire.LONGEST_SHORT_STRING:
-        return f"it may have {wire.LONGEST_SHORT_STRING} bytes"
+    if len(name.encode(errors="replace")) > wire.LONGEST_SHORT_STRING_BYTES:
+        return f"it may have at most {wire.LONGEST_SHORT_STRING_BYTES} bytes"
     return None
 
 
@@ -47,7 +47,7 @@ class Encoder:
         self._headers_of = headers_for(settings, CLOUD_EVENTS_PREFIX)
         self._exchange = settings.exchange
         self.largest = settings.max_message_bytes
-        """In bytes; the publisher lowers it when the server says that it takes less."""
+        """In bytes; the publisher lowers it when the server reports a smaller limit."""
         self._publish: dict[str, bytes] = {}
         self._names: dict[str, bytes] = {}
 
@@ -63,7 +63,7 @@ class Encoder:
             publish = self._publish.get(key) or self._publish_to(key)
             header = self._header(claim, size)
         except ValueError as error:
-            return refused("INVALID_MESSAGE", f"no message of AMQP: {error}")
+            return refused("INVALID_MESSAGE", f"it does not fit into an AMQP message: {error}")
         room = largest_frame - wire.FRAME_OVERHEAD
         if len(header) > room:
             text = f"its headers have {len(header)} bytes, and the server takes {room}"
@@ -104,7 +104,7 @@ class Encoder:
         names, pack = self._names, wire.LONG_STRING.pack
         parts: list[bytes] = []
         # In a table of AMQP a name occurs once. The last one counts, which is ours where the
-        # application uses a name of ours, too.
+        # application uses one of our names.
         for name, value in dict(headers).items():
             parts.append(names.get(name) or self._name(name))
             if value.__class__ is str:
@@ -119,7 +119,7 @@ class Encoder:
 
     def _name(self, name: str) -> bytes:
         if name in ROUTES_BY:
-            raise ValueError(f"RabbitMQ would take its header {name} for routing keys")
+            raise ValueError(f"RabbitMQ would read its header {name} as routing keys")
         if len(self._names) >= CACHED_NAMES:
             self._names.clear()
         raw = self._names[name] = wire.short_string(name)
@@ -149,7 +149,7 @@ def _if_short(text: str | bytes) -> bytes:
     """As a property, which takes 255 bytes; a longer one is in the headers alone."""
     raw = text.encode() if isinstance(text, str) else text
     size = len(raw)
-    return bytes((size,)) + raw if size <= wire.LONGEST_SHORT_STRING else b""
+    return bytes((size,)) + raw if size <= wire.LONGEST_SHORT_STRING_BYTES else b""
 
 
 def _unix_seconds(moment: Moment) -> int:

@@ -1,8 +1,8 @@
 """
 The connections: one for each call at a time, kept for the next, with heartbeats while they wait.
 
-Remembers which hosts answer, and whether the server has blocked us: it tells only a connection that
-has published, so such a one is kept until it hears the end of it.
+Remembers which hosts answer, and whether the server has blocked us: it informs only a connection
+that has published, so that one is kept until the block ends.
 """
 
 import ssl
@@ -26,7 +26,7 @@ from outbox_relay.publishers.rabbitmq.login import addresses, login
 from outbox_relay.publishers.tls import tls_context
 
 IDLE_SECONDS = 60.0
-"""What nobody has used for so long is closed: there was a rush, and it is over."""
+"""A connection that was idle for longer is closed: the rush that needed it is over."""
 
 
 class Pool:
@@ -96,7 +96,7 @@ class Pool:
             # A share for each, so that one that does not answer leaves time for the others.
             share = now + (until - now) / (len(self._addresses) - tried)
             try:
-                with _refusals_told_apart():
+                with _refusals_recognised():
                     connection = Connection(address, tls, self._heartbeat, share)
                     try:
                         connection.open(who, settings.vhost, settings.exchange)
@@ -108,7 +108,7 @@ class Pool:
                 reasons.append(str(as_lost(error, address)))
                 continue
             connection.until = until
-            with self._changed:  # the next time first
+            with self._changed:  # first, next time
                 self._addresses.sort(key=lambda known: known != address)
             return connection
         raise PublisherError(f"RabbitMQ does not answer: {'; '.join(reasons)}")
@@ -120,7 +120,7 @@ class Pool:
             for connection in self._busy:
                 connection.until = min(connection.until, deadline)
             self._changed.notify_all()
-            # A little longer: a call that stops at the deadline still has to say so.
+            # A little longer: a call that stops at the deadline still has to report it.
             self._changed.wait_for(lambda: not self._busy, timeout + 1)
             left = [*self._idle, *self._blocked]
             self._idle.clear()
@@ -147,7 +147,7 @@ class Pool:
         if connection.broken and connection.blocked is None:
             return False
         try:
-            connection.look()
+            connection.catch_up()
         except Lost:
             connection.broken = True
             connection.blocked = None
@@ -157,8 +157,9 @@ class Pool:
 
 
 @contextmanager
-def _refusals_told_apart() -> Iterator[None]:
-    """While we log in: nobody else would be let in by another host of the cluster either."""
+def _refusals_recognised() -> Iterator[None]:
+    """While we log in. A refusal ends the search: every other host of the cluster would refuse us
+    too."""
     try:
         yield
     except ClosedByServer as error:

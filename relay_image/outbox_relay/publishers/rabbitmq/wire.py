@@ -1,9 +1,9 @@
 """
 AMQP 0-9-1 on the wire, as much of it as a publisher needs. Pure: bytes in, bytes out.
 
-Written here rather than taken from a client, because those for threads wait for one message at a
-time, or look for an answer after each, and none ends a call by a deadline when the peer sends a
-byte now and then.
+Written here rather than taken from a client: the clients for threads wait for each message, or poll
+for an answer after each, and none ends a call at its deadline when the peer sends a byte now and
+then.
 """
 
 import struct
@@ -15,7 +15,7 @@ CHANNEL: Final = 1
 """The only one of a connection: a connection belongs to one call at a time."""
 FRAME_END: Final = 0xCE
 FRAME_OVERHEAD: Final = 8
-LONGEST_SHORT_STRING: Final = 255
+LONGEST_SHORT_STRING_BYTES: Final = 255
 
 METHOD, HEADER, BODY, HEARTBEAT = 1, 2, 3, 8
 OF_CONNECTION: Final = 10
@@ -79,7 +79,7 @@ class Closing(NamedTuple):
 
 
 def frames(received: bytearray, largest: int) -> Iterator[Frame]:
-    """Those that are there whole; they are removed from it. None may be larger than agreed."""
+    """The complete ones, which are removed from `received`. None may be larger than agreed."""
     at = 0
     try:
         while len(received) - at >= FRAME_OVERHEAD:
@@ -88,7 +88,7 @@ def frames(received: bytearray, largest: int) -> Iterator[Frame]:
             if kind not in (METHOD, HEADER, BODY, HEARTBEAT):
                 raise BadFrame(f"the answer is not AMQP 0-9-1: {bytes(received[:20])!r}")
             if size > largest:
-                raise BadFrame(f"a frame of {size} bytes, and {largest} were agreed")
+                raise BadFrame(f"a frame of {size} bytes, but {largest} were agreed")
             if len(received) <= end:
                 return
             if received[end] != FRAME_END:
@@ -107,8 +107,8 @@ def method_frame(channel: int, method: Method, arguments: bytes = b"") -> bytes:
 
 def short_string(text: str) -> bytes:
     raw = text.encode()
-    if len(raw) > LONGEST_SHORT_STRING:
-        raise ValueError(f"longer than {LONGEST_SHORT_STRING} bytes: {text[:40]}...")
+    if len(raw) > LONGEST_SHORT_STRING_BYTES:
+        raise ValueError(f"longer than {LONGEST_SHORT_STRING_BYTES} bytes: {text[:40]}...")
     return bytes([len(raw)]) + raw
 
 
@@ -117,7 +117,7 @@ def long_string(raw: bytes) -> bytes:
 
 
 def table(fields: Iterable[tuple[str, str | bool | dict[str, bool]]]) -> bytes:
-    """For a few fields that are written once; messages have their own way."""
+    """For a few fields that are written once; `messages` writes its own tables faster."""
     raw = b""
     for name, value in fields:
         raw += short_string(name)

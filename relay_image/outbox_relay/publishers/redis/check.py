@@ -1,8 +1,9 @@
 """
 What can be known about the server without publishing: for `probe` and for `outbox-relay check`.
 
-Whether it would take an event is asked by an XADD in a transaction that is then discarded: Redis
-judges rights, memory, disk, replicas and its own role when it queues a command, and stores nothing.
+Whether the server would take an event is tested by an XADD in a transaction that is then discarded:
+Redis checks rights, memory, disk, replicas and its own role when it queues a command, and stores
+nothing.
 """
 
 import time
@@ -16,7 +17,7 @@ from outbox_relay.publishers.protocol import CheckResult
 from outbox_relay.publishers.redis.copies import Copies
 from outbox_relay.publishers.redis.durability import Server, about_server
 from outbox_relay.publishers.redis.errors import (
-    NO_CLUSTER,
+    CLUSTER_NODE,
     OF_A_CLUSTER,
     ReplyError,
     kind_of,
@@ -26,11 +27,12 @@ from outbox_relay.publishers.redis.wire import Address, Broken, Wire, pack
 
 REQUEST_SECONDS: Final = 5.0
 ANY_STREAM: Final = "outbox-relay-probe"
-"""As long as nothing was published: for rights and role any name will do, and nothing is stored."""
+"""Used until something has been published: to test rights and role any name will do, and nothing is
+stored."""
 
 
 def ask_server(settings: RedisSettings, stream: str | None) -> None:
-    """PublisherError with the reason if it does not answer, lets us not in or takes nothing."""
+    """PublisherError with the reason if it does not answer, does not let us in or takes nothing."""
     # A new connection each time: it also shows whether we would be let in now.
     wire = _connect(settings)
     try:
@@ -95,7 +97,7 @@ def _would_refuse(wire: Wire, stream: str, until: float) -> ReplyError | None:
 def _refusal(address: Address, error: ReplyError) -> PublisherError:
     if lets_nobody_in(error):
         return BrokerRefused(f"Redis at {address} refuses us: {error.text}")
-    why = f"it is {NO_CLUSTER}: {error.text}" if error.code in OF_A_CLUSTER else error.text
+    why = f"it is {CLUSTER_NODE}: {error.text}" if error.code in OF_A_CLUSTER else error.text
     return PublisherError(f"Redis at {address} takes nothing: {why}")
 
 
@@ -121,5 +123,5 @@ def _about_stream(wire: Wire, stream: str) -> list[CheckResult]:
             raise Broken.out_of_step()
         return [CheckResult("ok", f"stream {stream}: {length} entries")]
     except ReplyError as error:
-        text = f"stream {stream} cannot be looked at (needs TYPE and XLEN): {error.text}"
+        text = f"stream {stream} cannot be inspected (needs TYPE and XLEN): {error.text}"
         return [CheckResult("warn", text)]

@@ -8,8 +8,8 @@ from outbox_core.model.attempt import Error, ErrorClass, Refused
 from outbox_relay.publishers.redis.errors import ReplyError
 from outbox_relay.publishers.redis.wire import Broken, Wire, pack
 
-AT_ONCE: Final = 1
-"""Milliseconds; 0 would be forever."""
+SHORTEST_WAIT_MS: Final = 1
+"""0 would wait forever."""
 
 
 class Copies:
@@ -18,7 +18,7 @@ class Copies:
         self._needed = (int(wait.aof), wait.replicas)
 
     def command(self, until: float) -> bytes:
-        """What follows the transactions; nothing if nothing is to be waited for."""
+        """The command that follows the transactions; empty if there is nothing to wait for."""
         local, replicas = self._needed
         if not local and not replicas:
             return b""
@@ -26,10 +26,10 @@ class Copies:
             return pack("WAITAOF", local, replicas, self._milliseconds(until))
         return pack("WAIT", replicas, self._milliseconds(until))
 
-    def judge(self, reply: object) -> Refused | None:
-        """Why this is not enough, though the server itself has it; None if it is."""
+    def shortfall(self, reply: object) -> Refused | None:
+        """Why there are too few copies of what the server itself has; None if there are enough."""
         if isinstance(reply, ReplyError):
-            return _short(f"Redis has it, and cannot wait for its copies: {reply.text}")
+            return _short(f"Redis has it, but cannot wait for its copies: {reply.text}")
         local, replicas = self._needed
         match reply:
             case [int(disks), int(copies)] if local:
@@ -44,19 +44,20 @@ class Copies:
 
     def missing(self, wire: Wire, until: float) -> Refused | None:
         """
-        Why nothing is sent: the copies could not be made. Each try would store every event once
-        more, for as long as that is so.
+        Why nothing is sent: the copies could not be made. Until they can, each attempt would store
+        every event once more.
         """
         local, replicas = self._needed
         if local:
             try:
-                # Only whether it is an answer: nothing was written yet that may be missing.
-                self.judge(wire.ask("WAITAOF", local, 0, AT_ONCE, until=until))
+                # Tests only whether the server can answer: nothing was written yet that may be
+                # missing.
+                self.shortfall(wire.ask("WAITAOF", local, 0, SHORTEST_WAIT_MS, until=until))
             except ReplyError as error:
                 return Refused(Error.of(ErrorClass.OUTAGE, "NO_AOF", f"wait.aof: {error.text}"))
         if replicas:
             try:
-                # Not how many are connected: one that hangs is connected, too.
+                # Not how many are connected: one that hangs is connected too.
                 found = wire.ask("WAIT", replicas, self._milliseconds(until), until=until)
             except ReplyError as error:
                 return Refused(
@@ -72,7 +73,7 @@ class Copies:
     def _milliseconds(self, until: float) -> int:
         # A little less than what is left, so that the answer still arrives in time.
         left = min(self._wait.timeout.total_seconds(), 0.9 * (until - time.monotonic()))
-        return max(AT_ONCE, int(left * 1000))
+        return max(SHORTEST_WAIT_MS, int(left * 1000))
 
 
 def _short(text: str) -> Refused:

@@ -5,10 +5,10 @@ from dataclasses import dataclass, field
 
 from outbox_core.contract.publishers.redis import RedisSettings
 from outbox_relay.publishers.protocol import CheckResult
-from outbox_relay.publishers.redis.errors import NO_CLUSTER, ReplyError
+from outbox_relay.publishers.redis.errors import CLUSTER_NODE, ReplyError
 from outbox_relay.publishers.redis.wire import Broken, Wire
 
-CONFIG = ("save", "appendfsync", "min-replicas-to-write")
+CONFIG = ("save", "appendfsync", "min-replicas-to-write", "proto-max-bulk-len")
 UNTIL_A_CRASH = "an acknowledged event may be lost in a crash of the server's machine"
 
 A_SECOND = f"{UNTIL_A_CRASH}, if younger than about a second"
@@ -18,11 +18,11 @@ A_SECOND = f"{UNTIL_A_CRASH}, if younger than about a second"
 class Server:
     info: Mapping[str, str] = field(default_factory=dict)
     config: Mapping[str, str] = field(default_factory=dict)
-    """What we may not read is absent."""
+    """Settings that we may not read are absent."""
 
     @classmethod
     def ask(cls, wire: Wire, until: float) -> "Server":
-        """Broken, if what answers makes no sense."""
+        """Raises Broken if the answers make no sense."""
         info: dict[str, str] = {}
         config: dict[str, str] = {}
         try:
@@ -55,7 +55,7 @@ class Server:
     @property
     def waits_in_vain(self) -> bool:
         """With `appendfsync everysec`, WAITAOF answers before the file is on the disk: so do all
-        Valkeys that we know (8.0, 9.1), and Redis 7.4, as its own redis/redis#13793 says."""
+        versions of Valkey that we know (8.0, 9.1), and Redis 7.4 (redis/redis#13793)."""
         return self.info.get("server_name") == "valkey" or self.version.startswith("7.4.")
 
 
@@ -67,13 +67,14 @@ def about_server(settings: RedisSettings, server: Server) -> list[CheckResult]:
         *_about_role(server),
         *_about_disk(settings, server),
         *_about_memory(server),
+        *_about_lengths(settings, server),
         *_about_replicas(settings, server),
     ]
 
 
 def _about_role(server: Server) -> Iterator[CheckResult]:
     if server.info.get("cluster_enabled") == "1":
-        yield CheckResult("fail", f"it is {NO_CLUSTER}")
+        yield CheckResult("fail", f"it is {CLUSTER_NODE}")
     if server.info.get("role") == "slave":
         yield CheckResult("fail", "it is a replica", "name the primary in redis.url")
 
@@ -81,7 +82,7 @@ def _about_role(server: Server) -> Iterator[CheckResult]:
 def _about_disk(settings: RedisSettings, server: Server) -> Iterator[CheckResult]:
     if server.info.get("aof_enabled") != "1":
         if server.config.get("save") == "":
-            text = "it keeps everything in memory alone: a restart loses acknowledged events"
+            text = "it keeps everything in memory only: a restart loses acknowledged events"
         else:
             text = "it writes snapshots only: a crash loses what was acknowledged since the last"
         yield CheckResult("warn", text, "set appendonly yes")
@@ -119,6 +120,16 @@ def _about_memory(server: Server) -> Iterator[CheckResult]:
         yield CheckResult("warn", text, cure)
 
 
+def _about_lengths(settings: RedisSettings, server: Server) -> Iterator[CheckResult]:
+    longest = _number(server.config.get("proto-max-bulk-len"))
+    if 0 < longest < settings.max_message_bytes:
+        text = (
+            f"proto-max-bulk-len is {longest}, below the relay's maxMessageBytes "
+            f"({settings.max_message_bytes}): larger events are sent only to be refused"
+        )
+        yield CheckResult("warn", text, "lower maxMessageBytes, or raise proto-max-bulk-len")
+
+
 def _about_replicas(settings: RedisSettings, server: Server) -> Iterator[CheckResult]:
     connected = _number(server.info.get("connected_slaves"))
     wanted = settings.wait.replicas
@@ -142,5 +153,5 @@ def _about_replicas(settings: RedisSettings, server: Server) -> Iterator[CheckRe
 
 
 def _number(text: str | None) -> int:
-    """0 where there is none."""
+    """0 if there is none."""
     return int(text) if text and text.isdecimal() and len(text) < 10 else 0

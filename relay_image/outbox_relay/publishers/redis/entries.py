@@ -38,7 +38,7 @@ class Entries(NamedTuple):
 def entries_for(settings: RedisSettings) -> Entries:
     stream, headers_of = stream_template(settings), headers_for(settings, "ce_")
     trim = () if settings.max_length is None else ("MAXLEN", "~", str(settings.max_length))
-    # The default is to escape what is not ASCII: longer, and nobody needs it.
+    # The default would escape what is not ASCII: longer, and of no use.
     to_json = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
 
     def command(stream: str, claim: Claim) -> bytes:

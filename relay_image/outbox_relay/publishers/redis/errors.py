@@ -1,8 +1,13 @@
-"""Whose fault an answer of Redis is: nobody's for long, a stream's, or the server's."""
+"""Whose fault an error of Redis is: a stream's, the server's, or not known (TRANSIENT)."""
 
 from typing import Final
 
 from outbox_core.model.attempt import Error, ErrorClass
+
+ABORTED: Final = "EXECABORT Transaction discarded because of: "
+"""Precedes the reason if that arose after the entries were queued."""
+ECHO: Final = ", with args beginning with:"
+"""How Redis begins to quote a command that it does not know."""
 
 
 class ReplyError(Exception):
@@ -10,11 +15,16 @@ class ReplyError(Exception):
 
     @property
     def text(self) -> str:
-        return str(self)
+        """Without what it repeats of our command, which may be AUTH."""
+        return str(self).removeprefix(ABORTED).partition(ECHO)[0]
 
     @property
     def code(self) -> str:
         return self.text.partition(" ")[0]
+
+    def without(self, password: str) -> "ReplyError":
+        """Any server, Redis or not, may quote what it was sent."""
+        return ReplyError(self.text.replace(password, "***") if password else self.text)
 
 
 OF_THE_SERVER: Final = frozenset(
@@ -46,11 +56,11 @@ OF_THE_STREAM: Final = frozenset(
 )
 
 LETS_NOBODY_IN: Final = frozenset(("NOAUTH", "WRONGPASS", "DENIED", "NOPERM"))
-"""It answers, and a name, a password or a right is not the right one."""
+"""The server answers, but a name, a password or a permission is wrong."""
 
 OF_A_CLUSTER: Final = frozenset(("MOVED", "ASK", "TRYAGAIN", "CLUSTERDOWN", "CROSSSLOT"))
 
-NO_CLUSTER: Final = "a node of a Redis Cluster, which is not supported"
+CLUSTER_NODE: Final = "a node of a Redis Cluster, which is not supported"
 
 
 def kind_of(error: ReplyError) -> ErrorClass:
@@ -58,19 +68,22 @@ def kind_of(error: ReplyError) -> ErrorClass:
     if code in OF_THE_SERVER or _is_about_login(error):
         return ErrorClass.OUTAGE
     if code == "NOPERM":
-        # For a key it is this stream alone; for a command it is all of them.
-        return ErrorClass.DESTINATION if "key" in error.text else ErrorClass.OUTAGE
+        # For a key it is this stream alone; for a command it is all of them. Not by the word "key":
+        # the text contains our user's name too.
+        is_of_key = "permissions to access" in error.text
+        return ErrorClass.DESTINATION if is_of_key else ErrorClass.OUTAGE
     if code in OF_THE_STREAM:
         return ErrorClass.DESTINATION
-    # What we have never heard of: it may be repaired, but not forever, or a mistake would never be
-    # seen. None of it is surely the event's own: that is refused before it is sent.
+    # A code that we do not know. It is retried, because it may be repaired, but not forever, or a
+    # mistake would go unnoticed. No code is certainly the event's own fault: what is, is refused
+    # before it is sent.
     return ErrorClass.TRANSIENT
 
 
 def error_of(error: ReplyError) -> Error:
     text = error.text
     if error.code in OF_A_CLUSTER:
-        text = f"{NO_CLUSTER}: {text}"
+        text = f"{CLUSTER_NODE}: {text}"
     return Error.of(kind_of(error), error.code, text)
 
 

@@ -1,8 +1,8 @@
 """
 Redis Streams: a call's events of one stream arrive together or not at all, by MULTI and EXEC.
 
-A connection belongs to one call at a time. What waits for replicas or the disk (`wait`) is
-acknowledged when they have it; what Redis has, and they do not in time, is in doubt.
+A connection belongs to one call at a time. With `wait`, an event is acknowledged when the replicas
+or the disk have it too; if only Redis itself has it in time, it is in doubt.
 """
 
 import threading
@@ -32,12 +32,12 @@ from outbox_relay.publishers.redis.check import ask_server, check_redis
 from outbox_relay.publishers.redis.copies import Copies
 from outbox_relay.publishers.redis.entries import entries_for, stream_template
 from outbox_relay.publishers.redis.errors import ReplyError, error_of
-from outbox_relay.publishers.redis.transactions import Transaction, plan
+from outbox_relay.publishers.redis.transactions import TOO_LONG, TooLong, Transaction, rounds_of
 from outbox_relay.publishers.redis.wire import Address, Broken, Login, Wire
 
 PUBLISHER_CLOSED: Final = Unsent("the publisher is closed")
 NO_TIME_LEFT: Final = Unsent("deliveryTimeout was over before its turn")
-STREAM_FAILED: Final = Unsent("what was before it in its stream was not published")
+STREAM_FAILED: Final = Unsent("an earlier event of its stream was not published")
 CALL_FAILED: Final = Unsent("the connection failed before its turn")
 
 
@@ -50,7 +50,7 @@ class RedisPublisher:
         self._copies = Copies(settings.wait)
         self._streams = Destinations(self._stream_of, self._deliver, self._timeout, time.monotonic)
         Address.of(settings)
-        Login.read(settings)  # a wrong setting is better heard early
+        Login.read(settings)  # to fail early on a wrong setting
         self._changed = threading.Condition()
         self._idle: list[Wire] = []
         self._busy: set[Wire] = set()
@@ -94,7 +94,7 @@ class RedisPublisher:
         until = time.monotonic() + waited
         outcomes: list[Outcome | None] = [None] * len(batch)
         largest = self._settings.max_message_bytes
-        rounds = plan(batch, self._entries, largest, self._in_order, outcomes)
+        rounds = rounds_of(batch, self._entries, largest, self._in_order, outcomes)
         if rounds:
             wire = self._take(until)
             if isinstance(wire, Wire):
@@ -141,6 +141,8 @@ class RedisPublisher:
                 in_doubt = Refused(Error.of(ErrorClass.OUTAGE, broken.code, text))
                 for transaction in sent:
                     _fill(outcomes, transaction, in_doubt)
+                if isinstance(broken, TooLong):
+                    _fill(outcomes, broken.transaction, TOO_LONG)
                 stop = CALL_FAILED
                 continue
             for transaction, answers in zip(sent, found, strict=True):
@@ -148,8 +150,8 @@ class RedisPublisher:
                     outcomes[place] = answer
                     if not isinstance(answer, Acked):
                         failed.add(transaction.stream)
-        # After an outage, whatever it was, a new connection: perhaps to another server of that
-        # name, and surely with the secrets as they are then.
+        # After any outage, a new connection: perhaps to another server of that name, and certainly
+        # with the current secrets.
         return stop is None and not any(
             isinstance(o, Refused) and o.error.kind is ErrorClass.OUTAGE for o in outcomes
         )
@@ -159,12 +161,17 @@ class RedisPublisher:
     ) -> list[list[Outcome]]:
         if missing := self._copies.missing(wire, until):
             return [[missing] * len(t.places) for t in transactions]
-        for transaction in transactions:
-            wire.send(transaction.message(), until)
-        waiting = self._copies.command(until)
-        wire.send(waiting, until)
+        try:
+            for transaction in transactions:
+                wire.send(transaction.message(), until)
+            waiting = self._copies.command(until)
+            wire.send(waiting, until)
+        except Broken:
+            for transaction in transactions:  # the server may have sent the reason
+                transaction.outcomes(lambda: wire.read(until))
+            raise
         found = [transaction.outcomes(lambda: wire.read(until)) for transaction in transactions]
-        if waiting and (short := self._copies.judge(wire.read(until))):
+        if waiting and (short := self._copies.shortfall(wire.read(until))):
             return [[short if isinstance(o, Acked) else o for o in found_] for found_ in found]
         return found
 
@@ -183,7 +190,7 @@ class RedisPublisher:
         except Broken as broken:
             return Refused(Error.of(ErrorClass.OUTAGE, broken.code, str(broken)))
         except ReplyError as error:
-            # Whatever it says to somebody who logs in, it is no event's fault.
+            # Whatever the answer to a login is, it is not an event's fault.
             why = error_of(error)._replace(kind=ErrorClass.OUTAGE)
             return Refused(why)
         except OutboxError as error:
@@ -191,7 +198,7 @@ class RedisPublisher:
         return self._lend(wire)
 
     def _lend(self, wire: Wire) -> Wire | Unsent:
-        """One that was just made; unless somebody closed us meanwhile."""
+        """Register one that was just made, unless the publisher was closed meanwhile."""
         with self._changed:
             if self._closed:
                 wire.close()

@@ -25,6 +25,21 @@ MOST_ENTRIES: Final = 1000
 MULTI: Final = pack("MULTI")
 EXEC: Final = pack("EXEC")
 ENTRY_ID: Final = re.compile(rb"[0-9]+-[0-9]+")
+NOT_READ: Final = "ERR Protocol error: invalid bulk length"
+TOO_LONG: Final = refused(
+    "TOO_LARGE", "the server does not accept a value of that length: see its proto-max-bulk-len"
+)
+
+
+class TooLong(Broken):
+    """The server closed the connection because an entry is too long for it. No server's limit is
+    below LARGEST_BYTES, so the entry is alone in its transaction."""
+
+    def __init__(self, transaction: "Transaction") -> None:
+        super().__init__(
+            "CONNECTION_LOST", "Redis closed the connection because of an entry that is too long"
+        )
+        self.transaction = transaction
 
 
 class Transaction:
@@ -48,14 +63,17 @@ class Transaction:
 
     def outcomes(self, read: Callable[[], object]) -> list[Outcome]:
         """
-        One for each entry, from the answers to each of the commands. Broken if they are not what
-        Redis answers to these: then they belong to others, and this one's are still to come.
+        One for each entry, from the answers to all commands. Broken if Redis cannot have answered
+        so to these commands: then the answers belong to others, and ours are still to come.
         """
         begun = read()
         queued = [read() for _ in self.places]
+        is_not_read = isinstance(queued[0], ReplyError) and queued[0].text == NOT_READ
+        if is_not_read and self._size > LARGEST_BYTES:
+            raise TooLong(self)
         done = read()
         if isinstance(done, ReplyError) and _fit(begun, queued):
-            # If one was not queued, EXEC says only that; the reason is in the first that failed.
+            # If one was not queued, EXEC reports only that; the reason is in the first that failed.
             answers = (begun, *queued, done)
             why = next(reply for reply in answers if isinstance(reply, ReplyError))
             return [Refused(error_of(why))] * len(self.places)
@@ -79,7 +97,7 @@ def _fit(begun: object, queued: Sequence[object]) -> bool:
     return begun == b"OK" and all(q == b"QUEUED" or isinstance(q, ReplyError) for q in queued)
 
 
-def plan(
+def rounds_of(
     batch: Sequence[Claim],
     entries: Entries,
     largest: int,
@@ -87,8 +105,8 @@ def plan(
     outcomes: list[Outcome | None],
 ) -> list[list[Transaction]]:
     """
-    In rounds. Events that cannot be sent have their outcome already: refused, or in order behind
-    one that was.
+    The transactions of a batch, in rounds. Events that cannot be sent get their outcome here:
+    refused, or, in order, behind one that was.
     """
     rounds: list[list[Transaction]] = []
     latest: dict[str, Transaction] = {}

@@ -1,5 +1,5 @@
 """
-One connection to Redis: commands out, answers in, each with a moment at which our patience ends.
+One connection to Redis: commands out, answers in, each with a deadline.
 
 Over sockets, with hiredis for the protocol, and not through redis-py: its timeouts are for one read
 from the socket, so a server that trickles bytes holds a call for as long as it likes. Here every
@@ -28,15 +28,15 @@ DEFAULT_PORT: Final = 6379
 CLIENT_NAME: Final = "outbox-relay"
 SEND_BYTES: Final = 1 << 20
 RECEIVE_BYTES: Final = 1 << 16
-LARGEST_ANSWER: Final = 1 << 20
-"""In bytes: many times what Redis says to anything that we ask."""
+LARGEST_ANSWER_BYTES: Final = 1 << 20
+"""Many times the longest answer of Redis to anything that we ask."""
 MOST_ELEMENTS: Final = 100_000
 """Of an answer's lists together; the longest that Redis sends us has one for each entry of a
 transaction."""
 LIST: Final = re.compile(rb"[*%~>|]([0-9]{1,19})\r")
-"""The beginning of a list, or of what RESP3 has besides."""
-LONGEST_LIST: Final = 20
-"""Bytes of such a beginning that may come before the rest of it does."""
+"""The beginning of a list, or of one of RESP3's other collections."""
+LONGEST_LIST_HEAD_BYTES: Final = 20
+"""How much of such a beginning is kept, because its rest may come later."""
 CONNECT_SECONDS: Final = 5.0
 """For one address: a name may have several, of which the first is away."""
 
@@ -46,13 +46,13 @@ Word = str | bytes | int
 
 
 class Broken(Exception):
-    """Nobody answers, or the connection ended. What was on its way is in doubt."""
+    """The server does not answer, or the connection ended. What was on its way is in doubt."""
 
     def __init__(self, code: str, text: str, refused: bool = False) -> None:
         super().__init__(text)
         self.code = code
         self.refused = refused
-        """It answers, and a certificate is not the right one."""
+        """The server answers, but a certificate is wrong."""
 
     @classmethod
     def out_of_step(cls) -> "Broken":
@@ -69,7 +69,7 @@ class Address(NamedTuple):
         try:
             parts = urlsplit(settings.url)
             port = DEFAULT_PORT if parts.port is None else parts.port
-            (parts.hostname or "").encode("idna")  # as it is when somebody connects
+            (parts.hostname or "").encode("idna")  # as connecting does it
         except ValueError as error:
             raise SettingsError(f"redis.url {settings.url}: {error}") from None
         return cls(parts.hostname or "", port, int(parts.path.strip("/") or 0))
@@ -140,28 +140,31 @@ class Wire:
                 self._limit(until)
                 data = self._socket.recv(RECEIVE_BYTES)
                 if not data:
-                    raise Broken("CONNECTION_LOST", f"Redis at {self.address} hung up")
+                    raise Broken(
+                        "CONNECTION_LOST", f"Redis at {self.address} closed the connection"
+                    )
                 # hiredis keeps all of an answer until it ends, and makes room for a list as soon as
                 # it knows its length: without bounds, the peer decides how much memory we take.
                 seen = self._seen + data
-                self._seen = seen[-LONGEST_LIST:]
+                self._seen = seen[-LONGEST_LIST_HEAD_BYTES:]
                 size += len(data)
                 elements += sum(map(int, LIST.findall(seen)))
-                if size > LARGEST_ANSWER or elements > MOST_ELEMENTS:
-                    raise Broken("NOT_REDIS", f"what answers at {self.address} does not end")
+                if size > LARGEST_ANSWER_BYTES or elements > MOST_ELEMENTS:
+                    raise Broken("NOT_REDIS", f"the answer of {self.address} does not end")
                 reader.feed(data)
         except Broken:
             raise
         except OSError as error:
             raise self._broken(error) from None
-        except Exception as error:  # whatever hiredis makes of bytes that are no answer
-            text = f"what answers at {self.address} does not speak Redis's protocol: {error}"
+        except Exception as error:  # whatever hiredis raises for bytes that are not an answer
+            text = f"the server at {self.address} does not speak Redis's protocol: {error}"
             raise Broken("NOT_REDIS", text) from None
         return reply
 
     def is_alive(self) -> bool:
-        """Between calls nothing is to be read: if there is, it is the end, a farewell, or an answer
-        too many, behind which all others would be taken for those to the command after theirs."""
+        """Between calls there is nothing to read. If there is, it is the connection's end, a last
+        error, or an answer too many, after which each answer would be taken for that to the next
+        command."""
         if self._reader.has_data():
             return False
         poll = select.poll()
@@ -209,9 +212,10 @@ class Wire:
         self.send(b"".join(pack(*words) for words in greetings), until)
         for words in greetings:
             reply = self.read(until)
-            # A name is for people who list connections: without the right to have one it works.
+            # The name is for people who list connections: without the right to set it, all else
+            # works.
             if isinstance(reply, ReplyError) and (words[0] != "CLIENT" or reply.code == "NOAUTH"):
-                raise reply
+                raise reply.without(login[-1] if login else "")
 
     def _limit(self, until: float, of: socket.socket | None = None) -> None:
         left = until - time.monotonic()

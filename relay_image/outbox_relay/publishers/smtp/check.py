@@ -17,7 +17,7 @@ def enter(settings: SmtpSettings) -> Connection:
     """A new connection, which also shows whether we would be let in now."""
     seconds = min(LONGEST_SECONDS, settings.delivery_timeout.total_seconds())
     opened: list[Connection] = []
-    # A limit for each wait alone is none: a server may send its greeting a byte at a time.
+    # A limit for each single wait is not enough: a server may send its greeting a byte at a time.
 
     def cut() -> None:
         for connection in opened:
@@ -61,7 +61,7 @@ def _about(settings: SmtpSettings, connection: Connection) -> list[CheckResult]:
         )
         findings.append(CheckResult("warn", text, "lower maxMessageBytes"))
     if "*" in settings.allowed_recipient_domains:
-        text = "allowedRecipientDomains has *: events may write to everybody"
+        text = "allowedRecipientDomains has *: events may write to any address"
         findings.append(CheckResult("warn", text))
     return findings
 
@@ -70,8 +70,8 @@ def _about_sender(settings: SmtpSettings, connection: Connection) -> CheckResult
     try:
         code, text = connection.try_sender(settings.sender, time.monotonic() + LONGEST_SECONDS)
     except (OSError, smtplib.SMTPException) as error:
-        return CheckResult("fail", f"asked about the sender, it does not answer: {error}")
+        return CheckResult("fail", f"it does not answer when asked about the sender: {error}")
     if 200 <= code < 300:
         return CheckResult("ok", f"it takes messages from {settings.sender}")
     cure = "set a user name and a password" if code in LETS_NOBODY_IN else "set another sender"
-    return CheckResult("fail", f"it takes none from {settings.sender}: {code} {text}", cure)
+    return CheckResult("fail", f"it takes no messages from {settings.sender}: {code} {text}", cure)

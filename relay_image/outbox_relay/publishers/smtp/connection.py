@@ -2,8 +2,8 @@
 One connection to the mail server: made, logged in, and used for one message after the other.
 
 smtplib speaks the protocol; what it does not know is here: a time limit for everything together,
-several commands in one write (PIPELINING), and where exactly a message was when a connection was
-lost.
+several commands in one write (PIPELINING), and how far exactly a message had come when its
+connection was lost.
 """
 
 import re
@@ -14,6 +14,7 @@ import time
 from base64 import b64encode
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
+from io import BufferedReader
 from typing import Any, Final
 
 from outbox_core.contract.publishers.smtp import SmtpSettings
@@ -25,9 +26,10 @@ from outbox_relay.publishers.smtp.errors import GOING_AWAY, LETS_NOBODY_IN, Stag
 from outbox_relay.publishers.smtp.messages import Letter
 from outbox_relay.publishers.tls import tls_context
 
-PIPELINED: Final = 100
+PIPELINED_COMMANDS: Final = 100
 """Commands in one write: their answers must fit into what the network holds."""
-LONGEST_RESULT: Final = 500
+LONGEST_RESULT_CHARS: Final = 500
+LONGEST_REPLY_BYTES: Final = 64_000
 LEAST_SECONDS: Final = 0.01
 _CONTROL: Final = re.compile(r"[\x00-\x1f\x7f]+")
 _SIZE: Final = re.compile(r"[0-9]{1,20}")
@@ -40,8 +42,8 @@ class Lost(Exception):
 
 
 class Client(smtplib.SMTP):
-    """smtplib, of which the socket can be cut by another thread at any moment: also during a TLS
-    handshake, when nobody but the handshake itself knows the socket."""
+    """smtplib's client, whose socket another thread can cut at any moment: even during a TLS
+    handshake, when only the handshake has the socket."""
 
     def __init__(self, settings: SmtpSettings, context: ssl.SSLContext, timeout: float) -> None:
         # smtplib would ask the network for its own name, without a time limit.
@@ -61,6 +63,13 @@ class Client(smtplib.SMTP):
             return plain
         return self._implicit.wrap_socket(plain, server_hostname=host)
 
+    def getreply(self) -> tuple[int, bytes]:
+        if self.file is None and self.sock is not None:
+            self.file = _Replies(self.sock.makefile("rb"))
+        if self.file is not None:
+            self.file.left = LONGEST_REPLY_BYTES
+        return super().getreply()
+
     def cut(self) -> None:
         """From any thread: reads and writes fail at once."""
         self._is_cut = True
@@ -74,16 +83,36 @@ class Client(smtplib.SMTP):
             self._cuttable.close()
 
 
+class _Replies:
+    """What smtplib reads from. smtplib limits the length of a reply's lines, but not their
+    number."""
+
+    def __init__(self, source: BufferedReader) -> None:
+        self.left = 0
+        """Bytes that the reply may still have."""
+        self._source = source
+
+    def readline(self, limit: int) -> bytes:
+        line = self._source.readline(limit)
+        self.left -= len(line)
+        if self.left < 0:
+            raise OSError(f"a reply of more than {LONGEST_REPLY_BYTES} bytes")
+        return line
+
+    def close(self) -> None:
+        self._source.close()
+
+
 class Connection:
     def __init__(
         self, settings: SmtpSettings, until: float, opened: Callable[["Connection"], None]
     ) -> None:
-        """`opened` is told of it before it waits for anything, so that it can be cut. Raises
+        """`opened` gets the connection before it waits for anything, so that it can be cut. Raises
         PublisherError with the reason, BrokerRefused if we are not let in."""
         self._settings = settings
         self._where = f"the mail server {settings.host}:{settings.port}"
         self.awaits_answer = False
-        """The whole message was sent, and perhaps it has been taken."""
+        """The whole message was sent, and may have been taken."""
         self.broken = False
         self.used = 0
         self.idle_since = 0.0
@@ -102,9 +131,9 @@ class Connection:
     def _enter(self, context: ssl.SSLContext, credentials: tuple[str, str] | None) -> None:
         # The name for the certificate; smtplib takes it from the constructor or from here.
         self._client._host = self._settings.host  # type: ignore[attr-defined]
-        code, told = self._client.connect(self._settings.host, self._settings.port)
+        code, text = self._client.connect(self._settings.host, self._settings.port)
         if code != 220:
-            raise PublisherError(f"{self._where} refuses connections: {code} {self._text(told)}")
+            raise PublisherError(f"{self._where} refuses connections: {code} {self._text(text)}")
         self._client.ehlo_or_helo_if_needed()
         if self._settings.start_tls == "Required":
             if not self._client.has_extn("starttls"):
@@ -112,9 +141,9 @@ class Connection:
                     f"{self._where} offers no STARTTLS, and startTls is Required: nothing is sent "
                     "unencrypted"
                 )
-            code, told = self._client.starttls(context=context)
+            code, text = self._client.starttls(context=context)
             if code != 220:
-                raise PublisherError(f"{self._where}: STARTTLS: {code} {self._text(told)}")
+                raise PublisherError(f"{self._where}: STARTTLS: {code} {self._text(text)}")
             self._client.ehlo_or_helo_if_needed()
         if credentials is not None:
             self._log_in(*credentials)
@@ -128,8 +157,8 @@ class Connection:
                 f"{self._where} refuses the login of {username}: {self._reason(error)}"
             ) from None
         except smtplib.SMTPNotSupportedError:
-            raise BrokerRefused(f"{self._where} offers no login, and there is a password") from None
-        except UnicodeError:  # its text has the password
+            raise BrokerRefused(f"{self._where} offers no login, but a password is set") from None
+        except UnicodeError:  # its text contains the password
             raise BrokerRefused("the user name or the password is not ASCII") from None
 
     @contextmanager
@@ -150,7 +179,7 @@ class Connection:
 
     @property
     def largest_message(self) -> int | None:
-        """In bytes, if the server says a limit, and one that is a number."""
+        """In bytes; None unless the server names a limit that is a number."""
         size = self.features.get("size", "")
         return int(size) or None if _SIZE.fullmatch(size) else None
 
@@ -163,7 +192,7 @@ class Connection:
         self._client.cut()
 
     def is_alive(self, until: float) -> bool:
-        """Asks."""
+        """Asks the server."""
         try:
             self._limit(until)
             return self._client.noop()[0] == 250
@@ -178,7 +207,7 @@ class Connection:
         self._client.close()
 
     def deliver(self, letter: Letter, until: float) -> Acked | Refused:
-        """One attempt. Raises Lost, and then `awaits_answer` says how far it was."""
+        """One attempt. Raises Lost; then `awaits_answer` shows how far it came."""
         limit = self.largest_message
         if limit is not None and limit < len(letter.content):
             return refused(
@@ -197,7 +226,7 @@ class Connection:
         return outcome
 
     def try_sender(self, sender: str, until: float) -> Reply:
-        """What the server says to it, without sending anything."""
+        """The server's reply to this sender, without sending anything."""
         self._limit(until)
         (reply,) = self._ask([f"MAIL FROM:<{sender}>"])
         self._reset()
@@ -210,7 +239,7 @@ class Connection:
         if not _is_good(mail):
             return self._refused(Stage.MAIL, mail, letter.sender_from_event)
         bad = [(a, r) for a, r in zip(letter.recipients, answers, strict=True) if not _is_good(r)]
-        # A copy for some now would be a second one for them when the others' time has come.
+        # Whoever got a copy now would get a second one when the others are tried again.
         later = [reply for _, reply in bad if reply[0] < 500]
         if later:
             return self._refused(Stage.RCPT, later[0])
@@ -225,7 +254,7 @@ class Connection:
         if not _is_good(reply):
             return self._refused(Stage.DATA, reply)
         without = "".join(f"; refused: {a} ({code} {text})" for a, (code, text) in bad)
-        return Acked(f"{reply[0]} {reply[1]}{without}"[:LONGEST_RESULT])
+        return Acked(f"{reply[0]} {reply[1]}{without}"[:LONGEST_RESULT_CHARS])
 
     def _refused(self, stage: Stage, reply: Reply, of_event: bool = True) -> Refused:
         if reply[0] in GOING_AWAY:
@@ -246,8 +275,8 @@ class Connection:
         """An answer to each. Where the first is refused the others mean nothing."""
         if "pipelining" in self.features:
             replies: list[Reply] = []
-            for start in range(0, len(commands), PIPELINED):
-                part = commands[start : start + PIPELINED]
+            for start in range(0, len(commands), PIPELINED_COMMANDS):
+                part = commands[start : start + PIPELINED_COMMANDS]
                 self._client.send("".join(f"{command}\r\n" for command in part))
                 replies += [self._reply() for _ in part]
             return replies
@@ -260,14 +289,14 @@ class Connection:
         return replies
 
     def _reply(self) -> Reply:
-        code, told = self._client.getreply()
+        code, text = self._client.getreply()
         if code in GOING_AWAY:
             self.broken = True
-        return code, self._text(told)
+        return code, self._text(text)
 
-    def _text(self, told: bytes | str) -> str:
-        """What the server says, which may repeat what it was told."""
-        text = told.decode("utf-8", "replace") if isinstance(told, bytes) else told
+    def _text(self, raw: bytes | str) -> str:
+        """The server's text, without our secrets: it may repeat what it was sent."""
+        text = raw.decode("utf-8", "replace") if isinstance(raw, bytes) else raw
         for secret in self._secrets:
             text = text.replace(secret, "***")
         return _CONTROL.sub(" ", text).strip()
@@ -278,7 +307,7 @@ class Connection:
         return self._text(str(error)) or type(error).__name__
 
     def _limit(self, until: float) -> None:
-        """For each wait. That they are no longer together is the publisher's business: `cut`."""
+        """For each single wait. Limiting their sum is the publisher's business, by `cut`."""
         if self._client.sock is None:
             raise smtplib.SMTPServerDisconnected("the connection is closed")
         self._client.sock.settimeout(_left(until))
@@ -295,7 +324,7 @@ def _is_good(reply: Reply) -> bool:
 
 
 def _spellings(username: str, password: str) -> tuple[str, ...]:
-    """Of the password, as a login writes it: PLAIN has it with the name, and LOGIN alone."""
+    """The password as a login sends it: PLAIN has it with the name, and LOGIN alone."""
     if not password:
         return ()
     encoded = [b64encode(t.encode()).decode() for t in (f"\0{username}\0{password}", password)]

@@ -1,4 +1,4 @@
-"""Whose fault a mail server's answer is: the event's, nobody's for long, or the server's."""
+"""Whose fault a mail server's refusal is: the event's, the server's, or not known (TRANSIENT)."""
 
 from enum import Enum
 from typing import Final
@@ -12,12 +12,12 @@ class Stage(Enum):
     DATA = "DATA"
 
 
-LOST: Final = -1
-"""smtplib's code for an answer that is none."""
-GOING_AWAY: Final = frozenset((421, LOST))
+NO_REPLY: Final = -1
+"""smtplib's code for a line that is not a reply."""
+GOING_AWAY: Final = frozenset((421, NO_REPLY))
 """The server ends the connection, whatever was asked."""
 LETS_NOBODY_IN: Final = frozenset((530, 534, 535, 538))
-"""A login is missing or wrong: a person must change it, and no event can help it."""
+"""A login is missing or wrong: a person must correct it, and no event is at fault."""
 TOO_LARGE: Final = 552
 
 

@@ -1,8 +1,8 @@
 """
 From a claim to a message as it is sent: the same bytes at every attempt.
 
-So the Message-ID, the Date and the MIME boundaries come from the event. A server or a reader that
-drops what it has seen then recognises a copy.
+The Message-ID, the Date and the MIME boundaries come from the event, so a server or a reader that
+drops duplicates recognises a copy.
 """
 
 import re
@@ -33,13 +33,13 @@ _LEADING_DOT: Final = re.compile(rb"^\.", re.MULTILINE)
 
 @dataclass(frozen=True)
 class Letter:
-    """An envelope and what is in it."""
+    """An envelope and its content."""
 
     sender: str
     sender_from_event: bool
     recipients: list[str]
     content: bytes
-    """With its lines ended by CRLF, and not yet with dots doubled."""
+    """Its lines end with CRLF; leading dots are not doubled yet."""
 
     @property
     def data(self) -> bytes:
@@ -59,7 +59,7 @@ class Letters:
     def __call__(self, claim: Claim) -> Letter | Refused:
         try:
             email = parse(claim.payload)
-            self._judge(email)
+            self._check_allowed(email)
             content = self._write(claim, email)
         except Unfit as error:
             return refused(error.code, str(error))
@@ -72,7 +72,7 @@ class Letters:
         sender = email.sender or self._sender
         return Letter(sender.address, email.sender is not None, email.recipients, content)
 
-    def _judge(self, email: Email) -> None:
+    def _check_allowed(self, email: Email) -> None:
         recipients = email.recipients
         if len(recipients) > self._settings.max_recipients:
             raise Unfit(
@@ -111,16 +111,15 @@ class Letters:
             yield make_field("To", "undisclosed-recipients:;")
         yield text_field("Subject", email.subject)
         yield make_field("Date", format_datetime(datetime_of(claim.created_at)))
-        # Of the relay's own domain: so it stays unique, any sender the event names.
+        # In the relay's own domain: so it stays unique, whatever sender the event names.
         yield make_field("Message-ID", f"<{claim.event_id}@{self._sender.domain}>")
         yield make_field("X-Outbox-Event-Id", claim.event_id)
         key = email.idempotency_key or claim.idempotency_key
         if key is not None and key.isprintable() and key.isascii():
             yield text_field("X-Idempotency-Key", key)
         if not any(name.lower() == "auto-submitted" for name, _ in email.headers):
-            yield make_field(
-                "Auto-Submitted", "auto-generated"
-            )  # out-of-office replies help nobody
+            # Nobody needs out-of-office replies.
+            yield make_field("Auto-Submitted", "auto-generated")
         for name, value in email.headers:
             yield text_field(name, value)
         yield make_field("MIME-Version", "1.0")

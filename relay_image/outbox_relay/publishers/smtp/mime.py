@@ -1,10 +1,10 @@
 """
 Headers and parts of a message as bytes, for `messages`.
 
-Pure. Python's email package is not used for writing: it reads the values that it is given, decodes
-the words in them that look encoded (`=?utf-8?b?...?=`), and writes a line break found there as one.
-Here a value is never read. What is not plain is encoded as a whole, so it reads back as it was
-given; and every header is compared, once written, with what a header may look like.
+Pure. Python's email package is not used for writing: it interprets the values that it is given,
+decodes the words in them that look encoded (`=?utf-8?b?...?=`), and writes a line break found there
+as one. Here a value is never interpreted. What is not plain is encoded as a whole, so it reads back
+as it was given; and every written header is compared with what a header may look like.
 """
 
 import binascii
@@ -16,8 +16,8 @@ from urllib.parse import quote
 
 from outbox_relay.publishers.smtp.payload import Mailbox, Unfit
 
-LINE: Final = 78
-LONGEST_LINE: Final = 998
+LINE_CHARS: Final = 78
+LONGEST_LINE_CHARS: Final = 998
 """A server may refuse or break longer ones."""
 _PLAIN: Final = re.compile(r"(?!.*=\?)[\x20-\x7e]*")
 _BARE_NAME: Final = re.compile(r"[A-Za-z0-9 !#$%&'*+/^_`{|}~-]{1,60}")
@@ -25,7 +25,7 @@ _QUOTABLE: Final = re.compile(r'(?!.*=\?)[^"\\\x00-\x1f\x7f-\U0010ffff]{1,60}')
 _FOLD: Final = re.compile(r"(?<=[\x21-\x7e]) (?=[\x21-\x7e])")
 """Not within a run of spaces: a line of spaces alone ends the headers for some readers."""
 _FIELD: Final = re.compile(rb"[A-Za-z0-9-]+: [\x20-\x7e]*(\r\n [\x21-\x7e][\x20-\x7e]*)*\r\n")
-_LINES: Final = re.compile(rb"(?:[\t\x20-\x7e]{0,%d}\n)*" % LONGEST_LINE)
+_LINES: Final = re.compile(rb"(?:[\t\x20-\x7e]{0,%d}\n)*" % LONGEST_LINE_CHARS)
 _BREAK: Final = re.compile(r"\r\n|\r|\n")
 BOUNDARY_BEGINS: Final = "=_"
 """Which neither base64 nor quoted-printable can contain; `text_part` sees to the rest."""
@@ -54,12 +54,12 @@ def make_field(name: str, *tokens: str) -> Field:
     for token in tokens or ("",):
         if len(lines) == 1 and lines[0].endswith(":"):
             lines[0] += f" {token}"  # there are readers that take an empty first line for the value
-        elif len(lines[-1]) + 1 + len(token) > LINE:
+        elif len(lines[-1]) + 1 + len(token) > LINE_CHARS:
             lines.append(f" {token}")
         else:
             lines[-1] += f" {token}"
     written = "".join(f"{line}\r\n" for line in lines).encode("ascii", "replace")
-    if not _FIELD.fullmatch(written) or max(map(len, lines)) > LONGEST_LINE:
+    if not _FIELD.fullmatch(written) or max(map(len, lines)) > LONGEST_LINE_CHARS:
         raise Unfit("HEADER_INJECTION", f"the header {name} would not be one header")
     return Field(name, written)
 
@@ -67,7 +67,7 @@ def make_field(name: str, *tokens: str) -> Field:
 def text_field(name: str, value: str) -> Field:
     value = value.strip(" ")
     tokens = _FOLD.split(value)
-    longest = LONGEST_LINE - len(name) - 2
+    longest = LONGEST_LINE_CHARS - len(name) - 2
     if _PLAIN.fullmatch(value) and all(len(token) <= longest for token in tokens):
         return make_field(name, *tokens)
     return make_field(name, *encoded_words(value))
@@ -91,7 +91,7 @@ def encoded_words(text: str) -> list[str]:
 
 
 def text_part(text: str, subtype: str) -> Part:
-    """In the encoding that is shortest, and none if it needs none."""
+    """In the shortest encoding, or in none if it needs none."""
     lines = _BREAK.sub("\n", text).encode()
     lines = lines if lines.endswith(b"\n") else lines + b"\n"
     if _LINES.fullmatch(lines) and BOUNDARY_BEGINS.encode() not in lines:
@@ -126,16 +126,18 @@ def multipart(subtype: str, boundary: str, parts: Sequence[Part]) -> Part:
 
 
 def finished(message: Part) -> bytes:
-    """Unfit, if there is a header that nobody meant, or a line end that servers read in two ways:
-    the last word on what is sent, whatever went wrong before."""
+    """Raises Unfit if there is an unintended header, or a line end that servers read differently:
+    the last check of what is sent, whatever went wrong before."""
     content = message.content
     ends = content.count(b"\r\n")
     if not content.isascii() or not content.count(b"\r") == content.count(b"\n") == ends:
-        raise Unfit("HEADER_INJECTION", "the message has a stray line break, or a byte not ASCII")
+        raise Unfit(
+            "HEADER_INJECTION", "the message has a stray line break, or a byte that is not ASCII"
+        )
     head = content.partition(b"\r\n\r\n")[0].decode("ascii")
     found = [line.partition(":")[0] for line in head.split("\r\n") if not line.startswith(" ")]
     if found != [field.name for field in message.fields]:
-        raise Unfit("HEADER_INJECTION", "the message has a header that is not meant")
+        raise Unfit("HEADER_INJECTION", "the message has an unintended header")
     return content
 
 

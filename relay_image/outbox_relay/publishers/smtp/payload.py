@@ -1,5 +1,5 @@
 """
-What an event of this kind says: the fields of its payload, each checked, or why it is refused.
+What an e-mail event asks for: the fields of its payload, each checked, or why it is refused.
 
 Pure. Everything that ends up in a header or a command is judged here: a line break there would
 begin a header or a command of the event's own (injection).
@@ -33,8 +33,8 @@ FIELDS: Final = frozenset(
 )
 ATTACHMENT_FIELDS: Final = frozenset(("filename", "content_type", "content_base64"))
 MOST_HEADERS: Final = 50
-LONGEST_VALUE: Final = 2000
-"""Of a header: more is no header, and some servers refuse long lines."""
+LONGEST_VALUE_CHARS: Final = 2000
+"""Of a header's value: nothing longer belongs in a header, and some servers refuse long lines."""
 
 _CONTROL: Final = re.compile(r"[\x00-\x1f\x7f\x85\u2028\u2029\ud800-\udfff]")
 _SURROGATE: Final = re.compile(r"[\ud800-\udfff]")
@@ -52,7 +52,7 @@ _OURS: Final = re.compile(
 
 
 class Unfit(Exception):
-    """The payload is no message: a code and a text."""
+    """The payload does not describe a message: a code and a text."""
 
     def __init__(self, code: str, text: str) -> None:
         super().__init__(text)
@@ -99,7 +99,7 @@ def parse(payload: bytes) -> Email:
     try:
         given = json.loads(payload)
     except ValueError as error:  # also of bytes that are not UTF-8
-        raise Unfit("INVALID_PAYLOAD", f"the payload is no JSON: {error}") from None
+        raise Unfit("INVALID_PAYLOAD", f"the payload is not JSON: {error}") from None
     except RecursionError:
         raise Unfit("INVALID_PAYLOAD", "the payload is nested too deeply") from None
     if not isinstance(given, dict):
@@ -110,7 +110,7 @@ def parse(payload: bytes) -> Email:
     text = _body(given, "body_text" if "body_text" in given else "body")
     html = _body(given, "body_html")
     if text is None and html is None:
-        raise Unfit("INVALID_PAYLOAD", "there is no body_text and no body_html")
+        raise Unfit("INVALID_PAYLOAD", "body_text and body_html are both missing")
     senders = _addresses(given, "from")
     if len(senders) > 1:
         raise Unfit("INVALID_PAYLOAD", "from has more than one address")
@@ -133,7 +133,7 @@ def parse(payload: bytes) -> Email:
 
 
 def _only(given: Mapping[str, Any], known: frozenset[str], what: str) -> None:
-    """Better than a message without what was misspelled."""
+    """A misspelled field is refused: better than a message without it."""
     if unknown := sorted(given.keys() - known):
         names = ", ".join(ascii(name)[:50] for name in unknown[:5])
         raise Unfit("UNKNOWN_FIELD", f"{what} has unknown fields: {names}")
@@ -144,8 +144,8 @@ def _line(value: object, what: str) -> str:
         raise Unfit("INVALID_PAYLOAD", f"{what} must be text")
     if _CONTROL.search(value):
         raise Unfit("HEADER_INJECTION", f"{what} has a line break or a control character")
-    if len(value) > LONGEST_VALUE:
-        raise Unfit("INVALID_PAYLOAD", f"{what} is longer than {LONGEST_VALUE} characters")
+    if len(value) > LONGEST_VALUE_CHARS:
+        raise Unfit("INVALID_PAYLOAD", f"{what} is longer than {LONGEST_VALUE_CHARS} characters")
     return value
 
 
@@ -156,7 +156,7 @@ def _body(given: Mapping[str, Any], name: str) -> str | None:
     if not isinstance(value, str):
         raise Unfit("INVALID_PAYLOAD", f"{name} must be text")
     if _SURROGATE.search(value):
-        raise Unfit("INVALID_PAYLOAD", f"{name} has half a character (a lone surrogate)")
+        raise Unfit("INVALID_PAYLOAD", f"{name} has a lone surrogate (half a character)")
     return value
 
 
@@ -184,11 +184,11 @@ def _mailbox(value: object, what: str) -> Mailbox:
     else:
         raise Unfit(
             "INVALID_ADDRESS",
-            f"{what}: {ascii(text)[:100]} is no address; write name@domain or Name <name@domain>, "
-            "the address in ASCII",
+            f"{what}: {ascii(text)[:100]} is not an address; write name@domain or Name "
+            "<name@domain>, the address in ASCII",
         )
     if len(address) > 254 or _is_dotted_wrongly(address.partition("@")[0]):
-        raise Unfit("INVALID_ADDRESS", f"{what}: {address[:100]} is no address")
+        raise Unfit("INVALID_ADDRESS", f"{what}: {address[:100]} is not an address")
     if "=?" in address:  # an address cannot be encoded, and readers would decode it
         raise Unfit("HEADER_INJECTION", f"{what}: {address[:100]} has an encoded word")
     return Mailbox(name, address)
@@ -202,14 +202,18 @@ def _headers(value: object) -> tuple[tuple[str, str], ...]:
     if value is None:
         return ()
     if not isinstance(value, dict) or len(value) > MOST_HEADERS:
-        raise Unfit("INVALID_PAYLOAD", f"headers must be an object of at most {MOST_HEADERS}")
+        raise Unfit(
+            "INVALID_PAYLOAD", f"headers must be an object of at most {MOST_HEADERS} fields"
+        )
     for name in value:
         if _CONTROL.search(name):
             raise Unfit("HEADER_INJECTION", "a header's name has a line break")
         if not _HEADER_NAME.fullmatch(name):
-            raise Unfit("INVALID_HEADER", f"{ascii(name)[:100]} is no header's name")
+            raise Unfit("INVALID_HEADER", f"{ascii(name)[:100]} is not a header name")
         if _OURS.fullmatch(name):
-            raise Unfit("INVALID_HEADER", f"headers must not contain {name}: it has another field")
+            raise Unfit(
+                "INVALID_HEADER", f"headers must not contain {name}: it is set in another way"
+            )
     return tuple((name, _line(text, f"the header {name}")) for name, text in value.items())
 
 

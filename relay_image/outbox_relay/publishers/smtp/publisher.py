@@ -1,9 +1,9 @@
 """
-E-mail: acknowledged by the mail server's 250 after the message, one call one attempt.
+E-mail: acknowledged by the mail server's 250 after the message. One call is one attempt.
 
-A call spreads its events over a few connections, each with a thread. The calling thread does
-nothing but keep the time: at the deadline it cuts the call's connections, so that neither a server
-that is silent nor one that sends a byte a second can hold it.
+A call spreads its events over a few connections, each with a thread. The calling thread only keeps
+the time: at the deadline it cuts the call's connections, so that neither a server that is silent
+nor one that sends a byte a second can hold it.
 """
 
 import logging
@@ -33,15 +33,15 @@ from outbox_relay.publishers.tls import tls_context
 log = logging.getLogger(__name__)
 
 IDLE_UNASKED_SECONDS = 1.0
-"""A connection that was idle for longer is asked first whether it still is one."""
+"""A connection that was idle for longer is tested before it is used."""
 GRACE_SECONDS = 1.0
-"""After the deadline, for threads whose connection was cut to say what they know."""
-CLOSED = Unsent("the publisher is closed")
+"""After the deadline, for the threads whose connections were cut to report what they know."""
+PUBLISHER_CLOSED = Unsent("the publisher is closed")
 NOT_STARTED = Unsent("not started: too little time was left before the deadline")
 
 
 class Call:
-    """The events of one call, and who is at work on them. Shared by its threads."""
+    """The events of one call of `publish`, and which are being sent. Shared by its threads."""
 
     def __init__(self, batch: Sequence[Claim], seconds: float) -> None:
         now = time.monotonic()
@@ -101,7 +101,7 @@ class Call:
                 connection.cut()
 
     def outcomes(self, in_doubt: Outcome, unanswered: Outcome) -> list[Outcome]:
-        """Of all, whatever their threads do from now on."""
+        """Of all events, whatever their threads do from now on."""
         with self._lock:
             self.over = True
             waiting = {i for i, c in self._at_work.items() if c is not None and c.awaits_answer}
@@ -127,7 +127,7 @@ class SmtpPublisher:
         self._server = Destinations(
             lambda _: self._where, self._deliver, self._timeout, time.monotonic
         )
-        # Read here too, because a wrong setting is better heard early.
+        # Read here too, to fail early on a wrong setting.
         read_credentials(settings)
         tls_context(settings.tls, "smtp.tls")
         self._threads = ThreadPoolExecutor(settings.connections, thread_name_prefix="smtp")
@@ -159,7 +159,7 @@ class SmtpPublisher:
     def close(self, timeout: timedelta) -> None:
         with self._changed:
             self._closed = True
-            self._changed.notify_all()  # who waits for a connection to be idle: none will be
+            self._changed.notify_all()  # for those that wait for an idle connection: none will come
             if not self._changed.wait_for(lambda: not self._calls, timeout.total_seconds()):
                 for call in self._calls:
                     call.stop()
@@ -177,7 +177,7 @@ class SmtpPublisher:
         call = Call(batch, waited)
         with self._changed:
             if self._closed:
-                return [CLOSED] * len(batch)
+                return [PUBLISHER_CLOSED] * len(batch)
             self._calls.add(call)
             helpers = min(self._settings.connections, len(batch))
             jobs = [self._threads.submit(self._drain, call) for _ in range(helpers)]
@@ -185,7 +185,7 @@ class SmtpPublisher:
             if wait(jobs, call.until - time.monotonic()).not_done:
                 call.stop()
                 for job in jobs:
-                    job.cancel()  # what has not begun; it would wait for others' calls
+                    job.cancel()  # one that has not begun would wait for other calls
                 wait(jobs, GRACE_SECONDS)
             limit = format_duration(timedelta(seconds=round(waited, 3)))
             text = f"{self._where}: no answer within {limit}"
@@ -215,7 +215,7 @@ class SmtpPublisher:
                         return
                 connection = self._send(call, index, letter, connection)
         except Exception:
-            log.exception("a thread of the publisher failed")  # its event is not answered
+            log.exception("a thread of the publisher failed")  # its event counts as unanswered
         finally:
             if connection is not None:
                 self._give_back(call, connection)
@@ -242,12 +242,12 @@ class SmtpPublisher:
 
     def _in_doubt(self, text: str) -> Refused:
         """
-        TRANSIENT and not OUTAGE where it is sent again: an outage is free, and a server that takes
-        messages and loses its answers would send people the same letter for ever.
+        Where it is sent again, TRANSIENT and not OUTAGE: an outage costs no attempts, so a server
+        that takes messages and loses its answers would send people the same letter forever.
         """
         kind = ErrorClass.EVENT if self._settings.in_doubt == "Hold" else ErrorClass.TRANSIENT
-        told = f"sent, and nobody knows whether it was taken: {text}"
-        return Refused(Error.of(kind, "IN_DOUBT", told))
+        why = f"sent, but it is not known whether it was taken: {text}"
+        return Refused(Error.of(kind, "IN_DOUBT", why))
 
     def _letter(self, claim: Claim) -> Letter | Refused:
         try:
@@ -261,7 +261,7 @@ class SmtpPublisher:
         try:
             return self._idle_or_new(call)
         except OutboxError:
-            # A server may allow fewer connections than we would open: one of ours will do then.
+            # A server may allow fewer connections than we would open: then wait for one of ours.
             if (connection := self._next_idle(call)) is None:
                 raise
             return connection
@@ -287,7 +287,7 @@ class SmtpPublisher:
             return self._idle.pop() if self._idle else None
 
     def _next_idle(self, call: Call) -> Connection | None:
-        """As soon as a thread has no more use for its own; None if there is none to wait for, or no
+        """The first that another thread gives back; None if there is none to wait for, or no
         time."""
         with self._changed:
             self._changed.wait_for(

@@ -10,20 +10,20 @@ from outbox_relay.publishers.messages import TEMPLATE_FIELDS
 from outbox_relay.publishers.protocol import CheckResult
 from outbox_relay.publishers.sqs.connection import Connections
 from outbox_relay.publishers.sqs.endpoint import region_of
-from outbox_relay.publishers.sqs.errors import CallFailed
+from outbox_relay.publishers.sqs.errors import RequestFailed
 from outbox_relay.publishers.sqs.messages import queue_template
 
 REQUEST_SECONDS = 5.0
-"""If the settings do not say less."""
+"""Or less, if deliveryTimeout is shorter."""
 ABSENT = ("QueueDoesNotExist", "NonExistentQueue", "InvalidAddress")
 
 
 def probe_sqs(settings: SqsSettings, connections: Connections) -> None:
-    """Asks about a queue, any: that there is none, or that we may not ask, is an answer too."""
+    """Asks about any queue: that it does not exist, or that we may not ask, is an answer too."""
     queue = queue_template(settings).fill(dict.fromkeys(TEMPLATE_FIELDS, "outbox-probe"))
     try:
         attributes_of(settings, connections, str(queue))
-    except CallFailed as error:
+    except RequestFailed as error:
         if error.lets_nobody_in:
             text = f"SQS at {connections.endpoint} does not let us in: {error}"
             raise BrokerRefused(without_secrets(text)) from None
@@ -50,11 +50,11 @@ def about(settings: SqsSettings, connections: Connections, queue: str) -> Iterat
     name = queue.rpartition("/")[2]
     try:
         found = attributes_of(settings, connections, queue)
-    except CallFailed as error:
+    except RequestFailed as error:
         if error.code in ABSENT:
             yield CheckResult("fail", f"queue {name} does not exist", f"create {queue}")
         elif error.code == "AccessDenied":
-            text = f"queue {name}: its settings cannot be read, nor is it known that it exists"
+            text = f"queue {name}: its settings cannot be read, and whether it exists is unknown"
             yield CheckResult("warn", text, "allow sqs:GetQueueAttributes, and sqs:SendMessage")
         else:
             yield CheckResult("fail", f"queue {name}: {without_secrets(str(error))}")
@@ -102,5 +102,5 @@ def attributes_of(settings: SqsSettings, connections: Connections, queue: str) -
     answer = connections.ask("GetQueueAttributes", request, until)
     found = answer.get("Attributes", {})
     if not isinstance(found, dict) or not all(isinstance(v, str) for v in found.values()):
-        raise CallFailed("BAD_ANSWER", "the answer is not one of SQS", 200)
+        raise RequestFailed("BAD_ANSWER", "the answer is not from SQS", 200)
     return found

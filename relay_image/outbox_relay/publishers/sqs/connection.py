@@ -1,11 +1,11 @@
 """
-Requests to SQS, several at a time, each within a deadline: of AWS' JSON protocol, over connections
-that are kept.
+Requests to SQS by AWS's JSON protocol: several at a time, each with a deadline, over connections
+that are kept open.
 
-Not botocore's client, of which only the signature and the credentials are used: measured, it takes
-nearly three times the CPU of ours, and it cannot be made to give up at a moment. Here the
-thread that waits for an answer cuts the connection at its deadline, even if the server sends byte
-by byte. Nothing is ever sent twice.
+Of botocore, only the signature and the credentials are used. Its client was measured to take nearly
+three times the CPU of this one, and it cannot be made to give up at a deadline. Here the thread
+that waits for an answer cuts the connection at its deadline, even if the server sends byte by byte.
+Nothing is ever sent twice.
 """
 
 import http.client
@@ -25,14 +25,14 @@ from outbox_core.contract.publishers.sqs import SqsSettings
 from outbox_core.errors import SettingsError
 from outbox_relay.publishers.resolving import reach
 from outbox_relay.publishers.sqs.credentials import Signer
-from outbox_relay.publishers.sqs.errors import ASKS_FOR_PATIENCE, CallFailed, plain
+from outbox_relay.publishers.sqs.errors import ASKS_FOR_PATIENCE, RequestFailed, plain
 
-LARGEST_ANSWER = 1 << 20
-PIECE = 1 << 16
+LARGEST_ANSWER_BYTES = 1 << 20
+READ_BYTES = 1 << 16
 IDLE_SECONDS = 15.0
 """A connection that was not used for longer may have been closed on the way, unnoticed."""
 
-Answer = dict[str, Any]
+Document = dict[str, Any]
 
 
 class Wire:
@@ -48,9 +48,9 @@ class Wire:
         sock = self._connection.sock
         if sock is None or self._cut or time.monotonic() - self.used > IDLE_SECONDS:
             return False
-        look = select.poll()
-        look.register(sock, select.POLLIN)
-        return not look.poll(0)  # there is nothing to read but its end
+        poll = select.poll()
+        poll.register(sock, select.POLLIN)
+        return not poll.poll(0)  # there is nothing to read but its end
 
     def post(
         self, path: str, headers: dict[str, str], body: bytes, until: float
@@ -58,7 +58,7 @@ class Wire:
         connection = self._connection
         connection.timeout = max(0.001, until - time.monotonic())
         if connection.sock is None:
-            # By itself, http.client waits for name servers as long as they like.
+            # Left alone, http.client waits for name servers without a limit.
             place = connection.host, connection.port
             connection._create_connection = lambda *_: reach(*place, until)  # type: ignore[attr-defined]
             connection.connect()
@@ -70,7 +70,7 @@ class Wire:
         response = connection.getresponse()
         found = _body(response)
         if not response.isclosed():
-            connection.close()  # there is more, and nobody wants it
+            connection.close()  # the rest of the answer is not needed
         self.used = time.monotonic()
         return response.status, response.headers, found
 
@@ -80,7 +80,7 @@ class Wire:
         sock = self._connection.sock
         if sock is not None:
             with suppress(OSError):
-                # Of the TCP connection: to end TLS in good order would wait for the other side.
+                # On the TCP connection: ending TLS properly would wait for the other side.
                 socket.socket.shutdown(sock, socket.SHUT_RDWR)
 
     def close(self) -> None:
@@ -91,15 +91,15 @@ class _TooLate(Exception):
     """Nothing was sent."""
 
 
-class Call:
-    """A request on its way."""
+class Request:
+    """On its way, or about to be."""
 
-    def __init__(self, target: str, request: Answer, until: float) -> None:
+    def __init__(self, target: str, document: Document, until: float) -> None:
         self.target = target
-        self.body = json.dumps(request, separators=(",", ":")).encode()
+        self.body = json.dumps(document, separators=(",", ":")).encode()
         self.until = until
         self.wire: Wire | None = None
-        self.future: Future[Answer]
+        self.future: Future[Document]
 
 
 class Connections:
@@ -109,12 +109,12 @@ class Connections:
         parts = urlsplit(endpoint)
         self._url = f"{parts.scheme}://{parts.netloc}/"
         self._host, self._port = parts.hostname or "", parts.port
-        # Read now: a CA that cannot be read is better heard early.
+        # Read now, to fail early on a CA that cannot be read.
         self._tls = _tls_context(settings) if parts.scheme == "https" else None
         self._signer = signer
         self._lock = threading.Lock()
         self._idle: list[Wire] = []
-        self._calls: set[Call] = set()
+        self._requests: set[Request] = set()
         self._closed = self._stopped = False
         self._pool = ThreadPoolExecutor(settings.concurrency, "sqs")
 
@@ -122,83 +122,83 @@ class Connections:
     def endpoint(self) -> str:
         return self._url
 
-    def ask(self, target: str, request: Answer, until: float) -> Answer:
-        """CallFailed unless it was done."""
-        (answer,) = self.ask_all(target, [request], until)
+    def ask(self, target: str, document: Document, until: float) -> Document:
+        """Raises RequestFailed unless it succeeded."""
+        (answer,) = self.ask_all(target, [document], until)
         if answer is None:
-            raise CallFailed("CLOSED", "not asked: there was no time, or the publisher is closed")
-        if isinstance(answer, CallFailed):
+            raise RequestFailed("CLOSED", "not sent: there was no time, or the publisher is closed")
+        if isinstance(answer, RequestFailed):
             raise answer
         return answer
 
     def ask_all(
-        self, target: str, requests: Sequence[Answer], until: float
-    ) -> list[Answer | CallFailed | None]:
+        self, target: str, documents: Sequence[Document], until: float
+    ) -> list[Document | RequestFailed | None]:
         """None: it was never sent."""
-        calls = [Call(target, request, until) for request in requests]
+        requests = [Request(target, document, until) for document in documents]
         with self._lock:
             if self._closed:
-                return [None] * len(calls)
-            self._calls.update(calls)
-            for call in calls:
-                call.future = self._pool.submit(self._run, call)
-        wait([call.future for call in calls], max(0.0, until - time.monotonic()))
-        answers = [self._result(call) for call in calls]
+                return [None] * len(requests)
+            self._requests.update(requests)
+            for request in requests:
+                request.future = self._pool.submit(self._run, request)
+        wait([request.future for request in requests], max(0.0, until - time.monotonic()))
+        answers = [self._result(request) for request in requests]
         with self._lock:
-            self._calls.difference_update(calls)
+            self._requests.difference_update(requests)
         return answers
 
     def close(self, timeout: float) -> None:
         with self._lock:
             self._closed = True
-            calls = list(self._calls)
-        wait([call.future for call in calls], timeout)
-        self._stopped = True  # the threads find it out: nobody hears of a future that is cancelled
+            requests = list(self._requests)
+        wait([request.future for request in requests], timeout)
+        self._stopped = True  # for the threads: cancelling a future would not wake its waiter
         self._pool.shutdown(wait=False)
-        for call in calls:
-            self._cut(call)
+        for request in requests:
+            self._cut(request)
         with self._lock:
             idle, self._idle = self._idle, []
         for wire in idle:
             wire.close()
 
-    def _result(self, call: Call) -> Answer | CallFailed | None:
-        if call.future.cancel():
+    def _result(self, request: Request) -> Document | RequestFailed | None:
+        if request.future.cancel():
             return None
-        if not call.future.done():
-            self._cut(call)
-            return CallFailed("NO_ANSWER", "no answer in time")
-        error = call.future.exception()
+        if not request.future.done():
+            self._cut(request)
+            return RequestFailed("NO_ANSWER", "no answer in time")
+        error = request.future.exception()
         if error is None:
-            return call.future.result()
+            return request.future.result()
         if isinstance(error, _TooLate):
             return None
-        if not isinstance(error, CallFailed):
+        if not isinstance(error, RequestFailed):
             return _trouble(error, self._url)
         if error.lets_nobody_in:
             self._signer.forget()
         return error
 
-    def _run(self, call: Call) -> Answer:
-        if self._is_late(call):
+    def _run(self, request: Request) -> Document:
+        if self._is_late(request):
             raise _TooLate  # those before it took all the time
-        headers = self._signer.headers(self._url, call.target, call.body)
-        wire = call.wire = self._take()
-        # To find the keys takes as long as those who have them like. Asked again only now, when
-        # there is a wire: a caller that gives up later than this finds it, and cuts it.
-        if self._is_late(call):
+        headers = self._signer.headers(self._url, request.target, request.body)
+        wire = request.wire = self._take()
+        # Finding the keys may take any time. Checked again only now that there is a wire: a caller
+        # that gives up after this finds the wire, and cuts it.
+        if self._is_late(request):
             wire.close()
             raise _TooLate
         try:
-            status, received, body = wire.post("/", headers, call.body, call.until)
+            status, received, body = wire.post("/", headers, request.body, request.until)
         except BaseException:
             wire.close()
             raise
-        self._give_back(call, wire)
+        self._give_back(request, wire)
         return _answer(status, received, body)
 
-    def _is_late(self, call: Call) -> bool:
-        return self._stopped or time.monotonic() >= call.until
+    def _is_late(self, request: Request) -> bool:
+        return self._stopped or time.monotonic() >= request.until
 
     def _take(self) -> Wire:
         while True:
@@ -213,14 +213,14 @@ class Connections:
             return Wire(http.client.HTTPConnection(self._host, self._port))
         return Wire(http.client.HTTPSConnection(self._host, self._port, context=self._tls))
 
-    def _cut(self, call: Call) -> None:
-        with self._lock:  # it may be given back just now, and be another call's at once
-            if call.wire is not None:
-                call.wire.cut()
+    def _cut(self, request: Request) -> None:
+        with self._lock:  # it may be given back at this moment, and be used by another request
+            if request.wire is not None:
+                request.wire.cut()
 
-    def _give_back(self, call: Call, wire: Wire) -> None:
+    def _give_back(self, request: Request, wire: Wire) -> None:
         with self._lock:
-            call.wire = None
+            request.wire = None
             if not self._closed:
                 self._idle.append(wire)
                 return
@@ -230,22 +230,22 @@ class Connections:
 def _tls_context(settings: SqsSettings) -> ssl.SSLContext:
     try:
         return ssl.create_default_context(cafile=settings.ca_file)
-    except OSError as error:  # also of what is no certificate
+    except OSError as error:  # also for a file that is not a certificate
         raise SettingsError(f"sqs.caFile: cannot use {settings.ca_file}: {error}") from None
 
 
 def _body(response: http.client.HTTPResponse) -> bytes:
-    """LARGEST_ANSWER of it at most, or a little more."""
+    """At most LARGEST_ANSWER_BYTES of it, or a little more."""
     if not response.chunked:
-        return response.read(LARGEST_ANSWER)
-    # Piece by piece: with a chunk that says that its size is negative, `read` reads without end.
+        return response.read(LARGEST_ANSWER_BYTES)
+    # Piece by piece: for a chunk of negative size, `read` would read without end.
     found = bytearray()
-    while len(found) < LARGEST_ANSWER and (piece := response.read1(PIECE)):
+    while len(found) < LARGEST_ANSWER_BYTES and (piece := response.read1(READ_BYTES)):
         found += piece
     return bytes(found)
 
 
-def _answer(status: int, headers: http.client.HTTPMessage, body: bytes) -> Answer:
+def _answer(status: int, headers: http.client.HTTPMessage, body: bytes) -> Document:
     try:
         found = json.loads(body)
     except (ValueError, RecursionError):
@@ -253,24 +253,24 @@ def _answer(status: int, headers: http.client.HTTPMessage, body: bytes) -> Answe
     if status == 200 and isinstance(found, dict):
         return found
     if status == 200:
-        raise CallFailed("BAD_ANSWER", "the answer is not one of SQS", status)
-    told = found if isinstance(found, dict) else {}
-    code = str(told.get("__type") or told.get("code") or f"HTTP_{status}")
-    text = told.get("message") or told.get("Message") or f"HTTP status {status}"
+        raise RequestFailed("BAD_ANSWER", "the answer is not from SQS", status)
+    fields = found if isinstance(found, dict) else {}
+    code = str(fields.get("__type") or fields.get("code") or f"HTTP_{status}")
+    text = fields.get("message") or fields.get("Message") or f"HTTP status {status}"
     if status >= 500 and plain(code) not in ASKS_FOR_PATIENCE:
         code, text = f"HTTP_{status}", f"{code}: {text}"
-    raise CallFailed(code, str(text), status, _seconds(headers.get("Retry-After")))
+    raise RequestFailed(code, str(text), status, _seconds(headers.get("Retry-After")))
 
 
 def _seconds(retry_after: str | None) -> float:
     return float(retry_after) if retry_after and retry_after.isdecimal() else 0.0
 
 
-def _trouble(error: BaseException, url: str) -> CallFailed:
-    """Whatever it was, no event is to blame, and it may have been sent."""
+def _trouble(error: BaseException, url: str) -> RequestFailed:
+    """Whatever it was, no event is to blame, and the request may have been sent."""
     text = f"{url}: {error}" if str(error) else f"{url}: {type(error).__name__}"
     if isinstance(error, ssl.SSLError):
-        return CallFailed("TLS_FAILED", text)
+        return RequestFailed("TLS_FAILED", text)
     if isinstance(error, TimeoutError):
-        return CallFailed("NO_ANSWER", text)
-    return CallFailed("NO_CONNECTION", text)
+        return RequestFailed("NO_ANSWER", text)
+    return RequestFailed("NO_CONNECTION", text)

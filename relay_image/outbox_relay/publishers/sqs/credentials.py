@@ -18,7 +18,7 @@ from botocore.session import Session
 
 from outbox_core.contract.publishers.sqs import SqsSettings
 from outbox_core.errors import SettingsError
-from outbox_relay.publishers.sqs.errors import CallFailed
+from outbox_relay.publishers.sqs.errors import RequestFailed
 
 ASKING_SECONDS = 5
 
@@ -33,7 +33,7 @@ class Signer:
         self._found: Any = None
 
     def headers(self, url: str, target: str, body: bytes) -> dict[str, str]:
-        """Of a signed request; CallFailed without keys."""
+        """Of a signed request; RequestFailed without keys."""
         request = AWSRequest(
             "POST",
             url,
@@ -44,11 +44,16 @@ class Signer:
             data=body,
         )
         SigV4Auth(self._keys(), "sqs", self._region).add_auth(request)
-        return dict(request.headers.items())
+        headers = dict(request.headers.items())
+        # http.client would refuse them too, but quote them.
+        if not all(value.isascii() and value.isprintable() for value in headers.values()):
+            text = "the key or the token has a line break, or another character that no key has"
+            raise RequestFailed("NO_CREDENTIALS", text)
+        return headers
 
     def forget(self) -> None:
-        """The server does not accept them: there may be new ones."""
-        self._found = None  # without the lock: somebody may hold it who is just asking
+        """The server does not accept the keys: there may be new ones."""
+        self._found = None  # without the lock: a thread that asks for keys may hold it
 
     def _keys(self) -> Any:
         try:
@@ -56,11 +61,10 @@ class Signer:
             if found is None:
                 with self._lock:
                     found = self._found = self._found or self._find()
-            return (
-                found.get_frozen_credentials()
-            )  # they renew themselves here, one thread at a time
+            # They renew themselves here, one thread at a time.
+            return found.get_frozen_credentials()
         except (BotoCoreError, ClientError, SettingsError) as error:
-            raise CallFailed("NO_CREDENTIALS", str(error)) from None
+            raise RequestFailed("NO_CREDENTIALS", str(error)) from None
 
     def _find(self) -> Any:
         settings = self._settings
@@ -71,7 +75,7 @@ class Signer:
             )
         session = Session()
         session.set_config_variable("region", self._region)
-        session.set_default_client_config(  # of the service that gives them out
+        session.set_default_client_config(  # for the service that issues them
             Config(
                 connect_timeout=ASKING_SECONDS,
                 read_timeout=ASKING_SECONDS,
@@ -80,7 +84,7 @@ class Signer:
         )
         found = session.get_credentials()
         if found is None:
-            raise CallFailed(
+            raise RequestFailed(
                 "NO_CREDENTIALS",
                 "no credentials: give the pods' service account a role, or set accessKeyId and "
                 "secretAccessKey",

@@ -9,7 +9,7 @@ from outbox_core.contract.publishers.sqs import SqsSettings
 from outbox_core.errors import SettingsError
 
 REGION_IN_HOST: Final = re.compile(
-    # sqs.eu-west-1.amazonaws.com, also of a VPC; eu-west-1.queue.amazonaws.com, of old
+    # sqs.eu-west-1.amazonaws.com, also in a VPC; the older eu-west-1.queue.amazonaws.com
     r"(?:^|\.)(?:sqs(?:-fips)?\.([a-z0-9-]+)(?:\.vpce)?|([a-z0-9-]+)\.queue)\.(?:amazonaws\.com|api\.aws)"
 )
 
@@ -29,15 +29,15 @@ def region_of(settings: SqsSettings) -> str:
         return found[1] or found[2]
     region = os.environ.get("AWS_REGION") or os.environ.get("AWS_DEFAULT_REGION")
     if not region:
-        raise SettingsError("sqs.region: neither queueUrl nor AWS_REGION says it; set it")
+        raise SettingsError("sqs.region: neither queueUrl nor AWS_REGION contains it; set it")
     return region
 
 
 def _parsed(setting: str, url: str) -> SplitResult:
     try:
         parts = urlsplit(url)
-        _ = parts.port  # read is checked
-        (parts.hostname or "").encode("idna")  # as it is when somebody connects
+        _ = parts.port  # reading it checks it
+        (parts.hostname or "").encode("idna")  # as connecting does it
     except ValueError as error:
         raise SettingsError(f"sqs.{setting} {url}: {error}") from None
     return parts

@@ -1,5 +1,5 @@
 """
-Whose fault an error of SQS is: the event's, nobody's for long, a queue's, or the service's.
+Whose fault an error of SQS is: the event's, a queue's, the service's, or not known (TRANSIENT).
 
 Codes are compared without their namespace (`com.amazonaws.sqs#`, `AWS.SimpleQueueService.`, `KMS.`)
 and without the ending `Exception`: servers, protocols and the services behind SQS differ in these.
@@ -30,7 +30,7 @@ OF_THE_QUEUE: Final = frozenset(
         "InvalidState",
     )
 )
-"""Others may well take events."""
+"""Other queues may still take events."""
 
 LETS_NOBODY_IN: Final = frozenset(
     (
@@ -52,7 +52,7 @@ LETS_NOBODY_IN: Final = frozenset(
         "UnrecognizedClient",
     )
 )
-"""It answers, and our keys, our clock or a certificate is not right."""
+"""The service answers, but our keys, our clock or a certificate is wrong."""
 
 ASKS_FOR_PATIENCE: Final = frozenset(
     (
@@ -68,15 +68,15 @@ ASKS_FOR_PATIENCE: Final = frozenset(
 )
 """Mostly because of one queue: FIFO queues and keys have limits of their own."""
 PATIENCE_SECONDS: Final = 1.0
-"""If the answer does not say for how long: the limits are per second."""
+"""If the answer names no time: the limits are per second."""
 
 OF_THE_EVENT: Final = frozenset(
     ("BatchRequestTooLong", "InvalidMessageContents", "MessageTooLong", "HTTP_413")
 )
-"""Of the answers to a whole request, what is surely the event's own if it was alone in it."""
+"""Answers to a whole request that are certainly the event's own fault if it was alone in it."""
 
 
-class CallFailed(Exception):
+class RequestFailed(Exception):
     """A request has no answer, or one that is an error."""
 
     def __init__(self, code: str, text: str, status: int = 0, after: float = 0.0) -> None:
@@ -97,8 +97,8 @@ class CallFailed(Exception):
         if self.lets_nobody_in or self.code.startswith("HTTP_") or not 400 <= self.status < 500:
             # No answer, 5xx, our keys; or not from SQS at all, such as the page of a proxy.
             return ErrorClass.OUTAGE
-        # A parameter, and what we have never heard of: it may be repaired, but not forever, or a
-        # mistake would never be seen.
+        # A parameter, or a code that we do not know. It is retried, because it may be repaired, but
+        # not forever, or a mistake would go unnoticed.
         return ErrorClass.TRANSIENT
 
     @property
@@ -118,13 +118,14 @@ class CallFailed(Exception):
 
 
 def refused_entry(failed: dict[str, Any]) -> Refused:
-    """Of a BatchResultErrorEntry. The code first: for SQS, also a key that it may not use is its
-    sender's fault."""
+    """Of a BatchResultErrorEntry. The code comes first: SQS also calls it the sender's fault if it
+    may not use the queue's key."""
     code = plain(str(failed.get("Code") or "UNKNOWN"))
     text = str(failed.get("Message") or code)
     if code in OF_THE_QUEUE or code in ASKS_FOR_PATIENCE or code in LETS_NOBODY_IN:
-        return CallFailed(code, text).refused()
-    kind = ErrorClass.EVENT if failed.get("SenderFault") else ErrorClass.TRANSIENT
+        return RequestFailed(code, text).refused()
+    # Only `true` counts: some servers write the text "false", which must not make an event DEAD.
+    kind = ErrorClass.EVENT if failed.get("SenderFault") is True else ErrorClass.TRANSIENT
     return Refused(Error.of(kind, code, text))
 
 

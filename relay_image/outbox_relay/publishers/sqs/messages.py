@@ -2,14 +2,14 @@
 From a claim to an entry of SendMessageBatch: its queue, its body and its attributes. Pure, and hot;
 see `messages` beside this package.
 
-SQS takes less than other transports, so there are rules of ours, which docs/publishers/sqs.md tells
-consumers:
+SQS takes less than other transports, so there are rules of our own, which docs/publishers/sqs.md
+explains to consumers:
 
 - A body is text of certain characters, and not empty. Any other payload is in the Binary attribute
-  `outbox-payload`; of one that is empty, that is a String.
+  `outbox-payload`, which for an empty payload is a String.
 - A message has 10 attributes. First come those that every consumer needs (`FIRST`), then the
-  application's headers, then the rest of ours. What has no room, or cannot be an attribute, is in
-  one that is called `outbox-headers`: JSON, a list of names and values.
+  application's headers, then the rest of ours. Headers for which there is no room, or which cannot
+  be an attribute, are in the attribute `outbox-headers`: JSON, a list of names and values.
 """
 
 import json
@@ -127,8 +127,8 @@ def illegal_url(url: str) -> str | None:
 
 
 def _dashed(value: str) -> str:
-    """With no dots, which no name has, and no slash, which would lead elsewhere: that way a value
-    with one makes no name."""
+    """Without dots, which no name may have, and without slashes, which would lead elsewhere: a
+    value with a slash then makes no legal name."""
     return value.replace(".", "-").replace("/", "%2F")
 
 
@@ -149,7 +149,7 @@ def text_of(payload: bytes) -> str:
 
 
 def attributes_of(headers: Headers, first: frozenset[str], room: int) -> tuple[Attributes, int]:
-    """So many at most, and the size of them all."""
+    """At most `room` attributes, and the size of them all."""
     attributes: Attributes = {}
     rest: Headers = []
     for header in reversed(headers):  # ours stand behind the application's

@@ -1,5 +1,6 @@
 """
-SQS: acknowledged by a message id, in requests of up to 10 events, each of which is judged alone.
+SQS: acknowledged by a message id, in requests of up to 10 events, each of which succeeds or fails
+alone.
 
 A queue is a destination: one that is gone, or that we may not write to, is parked while others go
 on. Nothing here keeps the order of a key: `route` promises nothing, so the relay sends one event of
@@ -24,11 +25,11 @@ from outbox_relay.publishers.sqs.endpoint import endpoint_of, region_of
 from outbox_relay.publishers.sqs.errors import refused_entry
 from outbox_relay.publishers.sqs.messages import Entry, Messages
 
-ENTRIES = 10
-"""Of one request, at most."""
-NOT_SENT = Unsent("not sent: the time was over, or the publisher is closed")
+MOST_ENTRIES = 10
+"""In one request, at most."""
+NOT_SENT = Unsent("not sent: there was no time, or the publisher is closed")
 NO_REPORT = Refused(
-    Error.of(ErrorClass.OUTAGE, "NO_REPORT", "the answer says nothing about this event")
+    Error.of(ErrorClass.OUTAGE, "NO_REPORT", "the answer does not mention this event")
 )
 
 Part = list[tuple[int, Entry]]
@@ -92,8 +93,9 @@ class SqsPublisher:
         return self._settings.max_message_bytes
 
     def _send(self, parts: Sequence[Part], outcomes: list[Outcome], until: float) -> Part:
-        """Those of a request that was refused as a whole, perhaps because of one of them: nothing
-        of it was sent, and they are to be asked about one by one."""
+        """Returns the events of requests that were refused as a whole, perhaps because of one
+        event: nothing of such a request was stored, and its events are to be sent again one by
+        one."""
         answers = self._connections.ask_all(
             "SendMessageBatch", [_request(part) for part in parts], until
         )
@@ -114,7 +116,7 @@ def _parts(entries: Part, largest: int) -> Iterator[Part]:
     part: Part = []
     size = 0
     for one in entries:
-        if part and (len(part) == ENTRIES or size + one[1].size > largest):
+        if part and (len(part) == MOST_ENTRIES or size + one[1].size > largest):
             yield part
             part, size = [], 0
         part.append(one)
@@ -148,7 +150,7 @@ def _read(part: Part, answer: dict[str, Any], outcomes: list[Outcome]) -> None:
 
 
 def _name(found: object) -> str | None:
-    """None, unless people can read it: what JSON can write besides, PostgreSQL cannot keep."""
+    """None unless it is printable: JSON can contain text that PostgreSQL cannot store."""
     return found if isinstance(found, str) and found.isprintable() else None
 
 
