@@ -210,7 +210,9 @@ class Stage:
             assert relay.relay.defect is None, f"{relay.settings.owner}: {relay.relay.defect!r}"
 
     def _assert_arrivals(self) -> None:
-        dead = {s for (s,) in self.outbox.sql("SELECT seq FROM outbox.deliveries WHERE state='DEAD'")}
+        dead = {
+            s for (s,) in self.outbox.sql("SELECT seq FROM outbox.deliveries WHERE state='DEAD'")
+        }
         assert dead == self.dead, f"dead: {sorted(dead)}, and not {sorted(self.dead)}"
         times = Counter(claim.seq for claim in self.book.arrived)
         stored = {seq for (seq,) in self.outbox.sql("SELECT seq FROM outbox.event")}

@@ -186,7 +186,9 @@ def test_em_18_producers_on_the_same_keys_and_relays_that_are_killed_keep_the_co
             wait_until(
                 lambda before=before: (  # type: ignore[misc]
                     outbox.value("SELECT count(*) FROM outbox.event") > before + 150
-                    and outbox.value("SELECT count(*) FROM outbox.deliveries WHERE state = 'CLAIMED'")
+                    and outbox.value(
+                        "SELECT count(*) FROM outbox.deliveries WHERE state = 'CLAIMED'"
+                    )
                 ),
                 30,
                 "somebody has claims",

@@ -60,7 +60,9 @@ def test_it_watches_and_touches_nothing(
     assert '\noutbox_backlog{state="pending"} 3.0\n' in pod.get("/metrics")[1]
     assert registration(outbox) == before  # events go on being kept for it
     assert outbox.states("relay") == {"PENDING": 3}
-    assert outbox.value("SELECT sum(attempts) FROM outbox.deliveries WHERE relay_id = %s", relay) == 0
+    assert (
+        outbox.value("SELECT sum(attempts) FROM outbox.deliveries WHERE relay_id = %s", relay) == 0
+    )
     assert outbox.value("SELECT count(*) FROM outbox.holder") == 0
     (said,) = pod.happened("paused")
     assert "set paused: false" in said["message"]

@@ -57,7 +57,9 @@ def test_lc_22_em_50_several_processes_share_the_work_under_their_pods_names(
     seen: set[str] = set()
 
     def done() -> bool:
-        rows = outbox.sql("SELECT DISTINCT claimed_by FROM outbox.deliveries WHERE state = 'CLAIMED'")
+        rows = outbox.sql(
+            "SELECT DISTINCT claimed_by FROM outbox.deliveries WHERE state = 'CLAIMED'"
+        )
         seen.update(name for (name,) in rows)
         return outbox.states() == {"PUBLISHED": 60000}
 

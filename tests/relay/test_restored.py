@@ -230,7 +230,8 @@ def test_what_a_dead_process_left_in_line_is_found_soon(
     wait_until(
         lambda: (
             outbox.value(
-                "SELECT count(*) FROM outbox.deliveries WHERE seq = ANY (%s) AND state = 'PUBLISHED'",
+                "SELECT count(*) FROM outbox.deliveries"
+                " WHERE seq = ANY (%s) AND state = 'PUBLISHED'",
                 left,
             )
             == 50

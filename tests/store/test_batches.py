@@ -263,7 +263,8 @@ def test_within_a_trigger_of_somebody_elses_the_same_rules_hold(outbox: Outbox, 
     for statement in (
         "DELETE FROM outbox.delivery",
         "INSERT INTO outbox.published (token, relay_id, results) VALUES (1, 1, '{x}')",
-        "INSERT INTO outbox.delivery (relay_id, seq, available_at, attempts) VALUES (1, 1, now(), 1)",
+        "INSERT INTO outbox.delivery (relay_id, seq, available_at, attempts)"
+        " VALUES (1, 1, now(), 1)",
     ):
         with pytest.raises(pg.RestrictViolation):
             outbox.sql("INSERT INTO theirs VALUES (%s)", statement)

@@ -39,8 +39,8 @@ from outbox_relay.worker.reaper import Reaper
 NUMBERS = count(1)
 DISORDER = """
     SELECT 'batch', token FROM outbox.batch b
-     WHERE seqs <> ARRAY(SELECT s FROM unnest(seqs) s ORDER BY s) OR first_seq <> seqs[1] OR seqs = '{}'
-        OR NOT ARRAY(SELECT outbox.delivery_lane(r.ordering = 'Key', e.ordering_key, e.seq)
+     WHERE seqs <> ARRAY(SELECT s FROM unnest(seqs) s ORDER BY s) OR first_seq <> seqs[1]
+        OR seqs = '{}' OR NOT ARRAY(SELECT outbox.delivery_lane(r.ordering = 'Key', e.ordering_key, e.seq)
                        FROM outbox.event e, outbox.relay r
                       WHERE e.seq = ANY (b.seqs) AND r.id = b.relay_id) <@ lanes
     UNION ALL

@@ -139,7 +139,8 @@ CHORES = """
            OR EXISTS (SELECT 1 FROM outbox.delivery
                        WHERE relay_id = %(relay)s AND hold = 'KEY' AND key_hash IS NULL),
            EXISTS (SELECT 1 FROM outbox.delivery WHERE relay_id = %(relay)s AND hold = 'KEY'),
-           EXISTS (SELECT 1 FROM outbox.published WHERE relay_id = %(relay)s AND size < 500 OFFSET 20)
+           EXISTS (SELECT 1 FROM outbox.published
+                    WHERE relay_id = %(relay)s AND size < 500 OFFSET 20)
 """
 
 # Without the payload and the other columns that only a publisher needs.
@@ -153,7 +154,8 @@ CLAIMED = """
      WHERE d.relay_id = %(relay)s AND d.state = 'CLAIMED'
 """
 
-# Before the claims of others are judged one by one: those of a batch become deliveries of their own.
+# Before the claims of others are judged one by one: those of a batch become deliveries of their
+# own.
 UNPACK_OVERDUE = """
     DELETE FROM outbox.batch WHERE token IN (
         SELECT token FROM outbox.batch

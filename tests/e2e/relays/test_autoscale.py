@@ -48,7 +48,9 @@ def test_a_backlog_brings_more_pods_and_they_go_again(shop: Shop) -> None:
 
     shop.wait_published(EVENTS, 150)
     shop.namespace.wait(lambda: asked(shop) == 1, 90, "one pod asked for")
-    (calm,) = shop.sql("SELECT extract(epoch FROM now() - max(published_at)) FROM outbox.deliveries")
+    (calm,) = shop.sql(
+        "SELECT extract(epoch FROM now() - max(published_at)) FROM outbox.deliveries"
+    )
     assert float(calm) > SLOWLY / 2  # a report may be some seconds old
     shop.wait_settled(1)
     shop.wait_condition("BacklogHealthy", "True")
