@@ -49,7 +49,8 @@ BEGIN
                 'For example {"a": "1"}, or [["a", "1"], ["a", "2"]].');
         END IF;
         IF NEW.metadata IS NOT NULL AND jsonb_typeof(NEW.metadata) <> 'object' THEN
-            PERFORM outbox.event_is_refused('metadata is not a JSON object', 'For example {"source": "api"}.');
+            PERFORM outbox.event_is_refused(
+                'metadata is not a JSON object', 'For example {"source": "api"}.');
         END IF;
         IF NEW.occurred_at IS NOT NULL AND NOT outbox.in_calendar(NEW.occurred_at) THEN
             PERFORM outbox.event_is_refused(
@@ -62,7 +63,8 @@ BEGIN
                 'Leave it out to publish at once; infinity waits until a person decides.');
         END IF;
         IF NEW.max_attempts < 1 THEN
-            PERFORM outbox.event_is_refused('max_attempts is less than 1', 'Leave it out to use the relay''s.');
+            PERFORM outbox.event_is_refused(
+                'max_attempts is less than 1', 'Leave it out to use the relay''s.');
         END IF;
         IF NEW.idempotency_key IS NOT NULL THEN
             -- Duplicates queue up here, so that the second finds the first and is silently left out.
