@@ -1,17 +1,25 @@
 """Look-ups go by index, among many finished events, also with statistics from before them."""
 
 import re
+from collections.abc import Callable, Iterator
 from datetime import UTC, datetime, timedelta
-from typing import Any
+from functools import partial
+from typing import Any, Self
 
 import psycopg
 import pytest
-from psycopg.sql import SQL, Composed
+from psycopg.abc import Params
+from psycopg.sql import SQL, Composable, Composed
 
+from dev.services import Postgres
+from fixtures.bulk import emit_many, history, published_together
 from fixtures.outbox import Outbox
 from outbox_core.model.lifecycle import State
+from outbox_core.store.connection import Connection
+from outbox_core.store.inspect import counts, problems
 from outbox_core.store.inspect import event as event_of
-from outbox_core.store.inspect.listing import Filter, Page, compose
+from outbox_core.store.inspect.backlog import backlog, published
+from outbox_core.store.inspect.listing import Filter, Page, compose, select
 from outbox_core.store.reading import reading
 
 pytestmark = [pytest.mark.pg, pytest.mark.slow]
@@ -97,3 +105,140 @@ def test_tc_33_a_single_event_is_found_by_index(full: Outbox) -> None:
         for query in (event_of.CAUSES, event_of.EFFECTS):
             plan = explain(conn, SQL(query).format(), {"event_id": event, "limit": 10})
             assert rows_read(plan) < 1000, plan
+
+
+# A long history ---------------------------------------------------------------------------------
+
+IN_LARGE_ROWS = 2_000_000
+IN_SMALL_ROWS = 100_000
+ALL = IN_LARGE_ROWS + IN_SMALL_ROWS
+MOST_PAGES = 2500
+"""An event that is looked up costs up to twenty, and a page has fifty; the events have 30,000."""
+MORE_PAGES = {
+    # Only the event has its type: it is looked up for the members of two rows, or more.
+    "type": 15_000,
+    # Bitmaps are allowed, and without statistics one of all rows of the relay looks cheap.
+    "published then": 8_000,
+}
+
+
+@pytest.fixture(scope="module")
+def long(postgres: Postgres, migrated_template: str) -> Iterator[Outbox]:
+    """Two relays published it, in rows of a thousand, of a hundred, and of five."""
+    box = Outbox(postgres.create_database("long", migrated_template))
+    box.sql("SET synchronous_commit = off")
+    relay = box.register("relay")
+    keyed = box.register("keyed", [f"order.{n}" for n in range(7)], ordering="Key")
+    box.sql("ANALYZE")
+    history(box, ALL)
+    published_together(box, relay, 1, IN_LARGE_ROWS, 1000)
+    published_together(box, relay, IN_LARGE_ROWS + 1, ALL, 5)
+    published_together(box, keyed, 10, ALL, 100, step=10)
+    emit_many(box, 5000)
+    for _ in range(3):
+        box.claim(relay, 1000)
+    box.claim(relay, 1000, lease=timedelta(minutes=-1))
+    box.fail(relay, box.claim(relay, 100), State.DEAD)
+    box.fail(relay, box.claim(relay, 10))
+    box.publish(relay, box.claim(relay, 10))
+    yield box
+    box.close()
+    postgres.drop_database("long")
+
+
+class Pages(psycopg.Cursor[Any]):
+    """Adds up the pages that statements read: each is explained, and then executed."""
+
+    read = 0
+
+    def execute(self, query: Any, params: Params | None = None, **options: Any) -> Self:
+        text = query.as_string(self) if isinstance(query, Composable) else query
+        if text.lstrip().startswith(("SELECT", "WITH")):
+            super().execute("EXPLAIN (ANALYZE, BUFFERS, FORMAT JSON) " + text, params)
+            (row,) = self.fetchall()
+            ((found,),) = row.values() if isinstance(row, dict) else row
+            plan = found["Plan"]
+            Pages.read += plan["Shared Hit Blocks"] + plan["Shared Read Blocks"]
+        return super().execute(query, params, **options)
+
+
+def pages_of(outbox: Outbox, inspect: Callable[[Connection], object]) -> int:
+    with outbox.connect(autocommit=True) as conn:
+        inspect(conn)  # the first on a connection reads the catalogue
+        conn.cursor_factory = Pages
+        Pages.read = 0
+        with reading(conn):
+            inspect(conn)
+    return Pages.read
+
+
+def listings(at: datetime) -> Iterator[tuple[str, Filter, Page]]:
+    published_, claimed = (State.PUBLISHED,), (State.CLAIMED,)
+    narrow = {
+        "time": Filter(),
+        "key": Filter(key="k77"),
+        "correlation": Filter(correlation="c5000"),
+        "aggregate": Filter(aggregate=("Order", "77")),
+        "tenant": Filter(tenant="t7"),
+        "type": Filter(event_type="order.3"),
+        "relay": Filter(relay="relay"),
+        "relay and type": Filter(relay="keyed", event_type="order.3"),
+        "published": Filter(states=published_),
+        "published by relay": Filter(states=published_, relay="keyed"),
+        "published and tenant": Filter(states=published_, tenant="t7"),
+        "published and type": Filter(states=published_, event_type="order.3"),
+        "claimed": Filter(states=claimed),
+        "claimed by relay": Filter(states=claimed, relay="relay"),
+        "claimed or published": Filter(states=claimed + published_),
+        "dead": Filter(states=(State.DEAD,)),
+        "pending": Filter(states=(State.PENDING,)),
+        "failed": Filter(error="no luck"),
+        "attempts": Filter(attempts_min=2),
+    }
+    minute = at + timedelta(minutes=1)
+    yield "created then", Filter(created_after=at, created_before=minute), Page()
+    yield "published then", Filter(published_after=at, published_before=minute), Page()
+    for name, wanted in narrow.items():
+        yield name, wanted, Page()
+        yield f"{name}, oldest first", wanted, Page(oldest_first=True)
+        if "claimed" in name or name in ("dead", "pending", "failed", "attempts"):
+            continue
+        yield f"{name}, from the middle", wanted, Page(before_seq=ALL // 2)
+        yield f"{name}, from the middle on", wanted, Page(after_seq=ALL // 2, oldest_first=True)
+        yield f"{name}, small rows", wanted, Page(before_seq=ALL - IN_SMALL_ROWS // 2)
+
+
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize("statistics", ["of an empty outbox", "of today"])
+def test_ek_18_of_a_long_history_inspection_reads_few_pages(long: Outbox, statistics: str) -> None:
+    if statistics == "of today":
+        long.sql("VACUUM ANALYZE")
+    event = long.value("SELECT event_id FROM outbox.event WHERE seq = %s", ALL // 3)
+    at = long.value("SELECT created_at FROM outbox.event WHERE seq = %s", ALL // 3)
+    read = {
+        name: pages_of(long, partial(select, wanted=wanted, page=page))
+        for name, wanted, page in listings(at)
+    }
+    read["show"] = pages_of(long, partial(event_of.show, event_id=event))
+    read["effects"] = pages_of(long, partial(event_of.effects, event_id=event))
+    read["dead, grouped"] = pages_of(long, problems.dead_groups)
+    read["stuck"] = pages_of(long, problems.stuck)
+    read["backlog"] = pages_of(long, partial(backlog, relay_id=1))
+    too_many = {n: pages for n, pages in read.items() if pages > most_pages(n)}
+    assert too_many == {}
+
+
+def most_pages(name: str) -> int:
+    return max([MOST_PAGES, *(most for part, most in MORE_PAGES.items() if part in name)])
+
+
+def test_a_long_history_is_counted_by_reading_few_pages(long: Outbox) -> None:
+    relay = long.value("SELECT id FROM outbox.relay WHERE name = 'relay'")
+    rows = long.value("SELECT count(*) FROM outbox.published")
+    assert published_is(long, relay) == (ALL + 10, False)
+    assert pages_of(long, counts.cheap_counts) < rows / 5
+
+
+def published_is(outbox: Outbox, relay: int) -> tuple[int, bool]:
+    with outbox.connect(autocommit=True) as conn:
+        return published(conn, relay)

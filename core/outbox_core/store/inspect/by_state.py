@@ -36,17 +36,17 @@ OWN_CONDITIONS = {
 }
 
 IN_FLIGHT = sql.SQL("""(
-    SELECT d.seq FROM outbox.batch b CROSS JOIN LATERAL unnest(b.seqs) AS d (seq) {event}
+    SELECT d.seq FROM outbox.batch b CROSS JOIN LATERAL unnest(b.seqs) AS d (seq) {event_of_member}
      WHERE b.relay_id = r.id AND {where_together}
      ORDER BY d.seq {direction} LIMIT %(rows)s)
 """)
 
 # What was published together overlaps: two processes claim at the same time. So the seqs are cut
 # into stretches, each from one row's last_seq to the next one's; every member is in one of them.
-# They are read in order, and of each the members of all rows that reach into it: as many stretches
-# as the page needs, because to sort by (stretch, seq) is to sort one stretch after the other. The
-# highest is the first that reaches the upper bound. `neighbour` finds the next smaller last_seq.
-# OFFSET 0: otherwise the planner may read all members first, and join the stretches to them.
+# They are read in order, and of each the members of all rows that reach into it, until there are
+# enough for the page. The highest is the first that reaches the upper bound. `neighbour` finds the
+# next smaller last_seq. Each OFFSET 0 is a look-up that the planner must not turn around: it may
+# take all events of a tenant for few, and then read them once per stretch.
 PUBLISHED_TOGETHER = sql.SQL("""(
     SELECT d.seq
       FROM (SELECT p.last_seq AS high,
@@ -65,9 +65,13 @@ PUBLISHED_TOGETHER = sql.SQL("""(
                   && int8range(stretch.below, stretch.high, '(]')
               AND p.relay_id + 0 = r.id  -- not by the index of all that the relay published
               AND m.seq > stretch.below AND m.seq <= stretch.high AND {meanwhile}
-           OFFSET 0) d {event}
+           OFFSET 0) d {event_of_member}
      WHERE {where_together}
-     ORDER BY stretch.high {direction}, d.seq {direction} LIMIT %(rows)s)
+     ORDER BY stretch.high {direction} FETCH FIRST (%(rows)s) ROWS WITH TIES)
+""")
+EVENT_OF_MEMBER = sql.SQL("""
+    CROSS JOIN LATERAL (SELECT FROM outbox.event e
+                         WHERE e.seq = d.seq AND {on_event} OFFSET 0) event
 """)
 MEANWHILE = {
     "published_after": "p.last_at >= %(published_after)s",

@@ -14,7 +14,7 @@ from psycopg import sql
 
 from outbox_core.model.lifecycle import State
 from outbox_core.store.connection import Connection
-from outbox_core.store.inspect.by_state import MEANWHILE, branches_of
+from outbox_core.store.inspect.by_state import EVENT_OF_MEMBER, MEANWHILE, branches_of
 from outbox_core.store.reading import THE_RELAYS, Row, fetch, the_relays
 
 
@@ -131,8 +131,8 @@ SEQ_AT = """
 """
 CLOCK_MARGIN = timedelta(seconds=10)
 
-# What was published together in a period. Seqs grow with the time of publication, if not strictly, so
-# little else is between the two.
+# What was published together in a period is between these two, and little else: seqs grow with the
+# time of publication, though not strictly.
 PUBLISHED_BETWEEN = sql.SQL("""
     SELECT min(p.first_seq) AS low, max(p.last_seq) AS high FROM outbox.published p
      WHERE p.relay_id = ANY (%(relay_ids)s) AND {meanwhile}
@@ -188,13 +188,15 @@ def compose(conn: Connection, wanted: Filter, page: Page) -> tuple[sql.Composed,
         where = all_of([*on_event, *on_delivery, *on_time, *within(low, high, "e")])
         return FROM_EVENTS.format(**how, where=where), values
 
-    together = [*on_event, *on_time, *within(low, high, "d")]
+    bounds = within(low, high, "d")
+    of_member = EVENT_OF_MEMBER.format(on_event=all_of(on_event)) if on_event else sql.SQL("")
     inner = {
         "direction": how["direction"],
         "neighbour": sql.SQL("lag" if page.oldest_first else "lead"),
         "event": sql.SQL("JOIN outbox.event e ON e.seq = d.seq" if on_event else ""),
-        "where": all_of([*together, *on_delivery]),
-        "where_together": all_of(together),
+        "event_of_member": of_member,
+        "where": all_of([*on_event, *on_delivery, *on_time, *bounds]),
+        "where_together": all_of([*on_time, *bounds]),
         "meanwhile": all_of(filters(MEANWHILE, wanted)),
     }
     values["published_low"], values["published_high"] = low, high
