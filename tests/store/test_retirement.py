@@ -9,9 +9,11 @@ import pytest
 from psycopg import errors as pg
 
 from dev.services import Postgres, wait_until
+from fixtures.bulk import emit_many
 from fixtures.cli import Cli
 from fixtures.outbox import Holder, Outbox
 from fixtures.relays import Broker, RunRelay
+from fixtures.replay_places import publish_together
 from outbox_core.model.lifecycle import Hold, State
 
 pytestmark = pytest.mark.pg
@@ -117,6 +119,31 @@ def test_what_waits_goes_in_batches_also_from_lanes(
         )
         assert "5500 waiting dropped" in cli(*ORDERS)
         assert outbox.value("SELECT count(*) FROM outbox.delivery") == 0
+
+
+@pytest.mark.parametrize("ordering", ["None", "Key"])
+def test_what_a_process_that_died_had_claimed_is_dropped_and_what_is_published_stays(
+    outbox: Outbox, cli: Cli, ordering: str
+) -> None:
+    relay = outbox.register("orders", ordering=ordering)
+    emit_many(outbox, 10, keys=4)
+    publish_together(outbox, relay)
+    emit_many(outbox, 20, keys=4)
+    if ordering == "Key":
+        process = Holder(outbox, relay)
+        process.claim(limit=5)
+        process.expire()
+    else:
+        outbox.claim(relay, limit=5)
+    outbox.end_leases()
+    flying = outbox.value("SELECT sum(cardinality(seqs)) FROM outbox.batch")
+    assert flying >= 5
+    with outbox.connect() as other:  # about to be taken back
+        other.execute("SELECT 1 FROM outbox.batch FOR UPDATE")
+        found = cli.json(*ORDERS, "--wait", "0s", code=1)
+        assert (found["status"], found["dropped"]) == ("unfinished", 20 - flying)
+    assert f"{flying} waiting dropped" in cli(*ORDERS)
+    assert outbox.states("orders (retired #1)") == {"PUBLISHED": 10}
 
 
 # Who comes after it -------------------------------------------------------------------------
