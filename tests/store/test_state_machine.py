@@ -40,7 +40,8 @@ NUMBERS = count(1)
 DISORDER = """
     SELECT 'batch', token FROM outbox.batch b
      WHERE seqs <> ARRAY(SELECT s FROM unnest(seqs) s ORDER BY s) OR first_seq <> seqs[1]
-        OR seqs = '{}' OR NOT ARRAY(SELECT outbox.delivery_lane(r.ordering = 'Key', e.ordering_key, e.seq)
+        OR seqs = '{}'
+        OR NOT ARRAY(SELECT outbox.delivery_lane(r.ordering = 'Key', e.ordering_key, e.seq)
                        FROM outbox.event e, outbox.relay r
                       WHERE e.seq = ANY (b.seqs) AND r.id = b.relay_id) <@ lanes
     UNION ALL
@@ -351,8 +352,10 @@ class OutboxMachine(RuleBasedStateMachine):
         if not hasattr(self, "outbox"):
             return
         twice = self.outbox.sql(
-            "SELECT lane FROM outbox.deliveries WHERE relay_id = %s AND state = 'CLAIMED'"
-            " GROUP BY lane HAVING count(DISTINCT claimed_by) > 1",
+            "SELECT l.lane FROM outbox.deliveries d JOIN outbox.event e USING (seq),"
+            " outbox.delivery_lane(true, e.ordering_key, e.seq) AS l (lane)"
+            " WHERE d.relay_id = %s AND d.state = 'CLAIMED'"
+            " GROUP BY l.lane HAVING count(DISTINCT d.claimed_by) > 1",
             self.ordered,
         )
         assert twice == []

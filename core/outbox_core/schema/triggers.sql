@@ -25,9 +25,7 @@ CREATE OR REPLACE TRIGGER slot_is_kept BEFORE UPDATE OR DELETE OR TRUNCATE ON ou
 -- delivery: moves along the lifecycle only, and is kept -----------------------------------------
 
 CREATE OR REPLACE TRIGGER delivery_starts_pending BEFORE INSERT ON outbox.delivery
-    FOR EACH ROW WHEN ((NEW.state <> 'PENDING' OR NEW.attempts <> 0 OR NEW.hold = 'DEAD')
-                       -- other than what a batch gives up, see functions/batch.sql
-                       AND (pg_trigger_depth() = 0 OR current_setting('outbox.moving', true) IS DISTINCT FROM 'on'))
+    FOR EACH ROW WHEN (NEW.state <> 'PENDING' OR NEW.attempts <> 0 OR NEW.hold = 'DEAD')
     EXECUTE FUNCTION outbox.delivery_starts_pending();
 -- A condition, which is compiled and costs next to nothing per row, lets the two usual moves pass; the
 -- function checks all others. The condition is short, and columns that are rarely written have a trigger
