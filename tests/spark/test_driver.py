@@ -43,7 +43,9 @@ def test_what_is_dead_comes_back_once(outbox: Outbox, start_replay: StartReplay)
     assert (report.stage, report.matched, report.replayed) == ("Succeeded", 5000, 5000)
     assert report.skipped == 0
     assert outbox.states() == {"PENDING": 5001}
-    assert outbox.value("SELECT count(*) FROM outbox.deliveries WHERE replay_id IS NOT NULL") == 5000
+    assert (
+        outbox.value("SELECT count(*) FROM outbox.deliveries WHERE replay_id IS NOT NULL") == 5000
+    )
     assert outbox.sql("SELECT action, actor FROM outbox.audit ORDER BY id") == [
         ("replay-begin", "ann@example.com"),
         ("replay-end", "ann@example.com"),
