@@ -4,11 +4,13 @@ What was claimed or published together: one place for each delivery, whoever sen
 A statement moves deliveries from place to place as the lifecycle allows, or is refused.
 """
 
+import threading
 from typing import Any
 
 import pytest
 from psycopg import errors as pg
 
+from dev.services import wait_until
 from fixtures.bulk import emit_many
 from fixtures.outbox import Holder, Outbox
 
@@ -272,6 +274,41 @@ def test_within_a_trigger_of_somebody_elses_the_same_rules_hold(outbox: Outbox, 
     outbox.sql("SET outbox.moving = 'on'")  # which says nothing outside of our triggers
     with pytest.raises(pg.RestrictViolation):
         outbox.sql("DELETE FROM outbox.delivery")
+
+
+def test_an_event_is_not_routed_to_a_relay_that_is_claiming_it(outbox: Outbox) -> None:
+    """The row that the relay already had goes while routing waits for it."""
+    outbox.emit()
+    relay = outbox.register()  # it has not been offered the event yet
+    outbox.sql(
+        "INSERT INTO outbox.delivery (relay_id, seq, available_at) VALUES (%s, 1, now())", relay
+    )
+    failed: list[Exception] = []
+
+    def route() -> None:
+        with outbox.connect(autocommit=True) as conn:
+            try:
+                conn.execute("SELECT outbox.route_unmatched()")
+            except pg.SerializationFailure as error:
+                failed.append(error)
+
+    with outbox.connect() as claiming:
+        assert len(outbox.claim(relay, conn=claiming)) == 1
+        thread = threading.Thread(target=route)
+        thread.start()
+        blocked = "SELECT 1 FROM pg_stat_activity WHERE wait_event_type = 'Lock'"
+        wait_until(lambda: outbox.sql(blocked), 10, "routing waits for the claim")
+        claiming.commit()
+        thread.join(10)
+    assert failed
+    assert outbox.sql("SELECT relay_id, seq, state FROM outbox.deliveries") == [
+        (relay, 1, "CLAIMED")
+    ]
+    outbox.sql("SELECT outbox.route_unmatched()")  # it is tried again
+    assert outbox.sql("SELECT relay_id, seq, state FROM outbox.deliveries") == [
+        (relay, 1, "CLAIMED")
+    ]
+    assert outbox.value("SELECT count(*) FROM outbox.unmatched") == 0
 
 
 # Merging ------------------------------------------------------------------------------------------

@@ -117,8 +117,6 @@ MOST_PAGES = 2500
 MORE_PAGES = {
     # Only the event has its type: it is looked up for the members of two rows, or more.
     "type": 15_000,
-    # Bitmaps are allowed, and without statistics one of all rows of the relay looks cheap.
-    "published then": 8_000,
 }
 
 

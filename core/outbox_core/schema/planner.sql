@@ -29,7 +29,6 @@ BEGIN
         ('expire', in_loops),
         ('merge_published', each_call),
         ('unpack', in_loops),
-        ('unpack_published', each_call),
         ('drop_waiting', each_call),
         ('forget_plans', each_call),
         -- The higher costs that this causes must not start the JIT, which takes longer than a chunk.

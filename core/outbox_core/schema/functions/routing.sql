@@ -11,6 +11,8 @@ DECLARE
     newest bigint := (SELECT max(version) FROM outbox.relay);
     asked tid[];
     served bigint[];
+    relays integer[];
+    made bigint[];
 BEGIN
     SELECT array_agg(u.ctid) INTO asked FROM (
         SELECT ctid FROM outbox.unmatched WHERE version < newest
@@ -33,8 +35,18 @@ BEGIN
                'TIME',  -- its seq may lie below the relays' watermark
                greatest(f.available_at, now())
           FROM fits f WHERE NOT outbox.is_packed(f.id, f.seq)
-            ON CONFLICT DO NOTHING)
-    SELECT array_agg(f.seq) INTO served FROM fits f;
+            ON CONFLICT DO NOTHING
+        RETURNING relay_id, seq)
+    SELECT (SELECT array_agg(f.seq) FROM fits f), array_agg(m.relay_id ORDER BY m.relay_id, m.seq),
+           array_agg(m.seq ORDER BY m.relay_id, m.seq)
+      INTO served, relays, made FROM made m;
+    -- One that a backfill gave the relay had a row when this statement began, and no row when it came to
+    -- it, if it was claimed in between. Now it would have two places.
+    IF EXISTS (SELECT 1 FROM unnest(relays, made) AS n (relay, seq)
+                WHERE outbox.is_packed(n.relay, n.seq)) THEN
+        RAISE EXCEPTION 'outbox: events that are routed are being claimed: try again'
+            USING ERRCODE = 'serialization_failure';
+    END IF;
     IF served IS NOT NULL THEN
         DELETE FROM outbox.unmatched u WHERE u.seq = ANY (served);
     END IF;

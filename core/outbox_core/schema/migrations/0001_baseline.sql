@@ -126,6 +126,7 @@ CREATE INDEX delivery_due ON outbox.delivery (relay_id, hold, available_at, seq)
     WHERE state = 'PENDING' AND hold IN ('TIME', 'SUSPECT');
 CREATE INDEX delivery_claimed ON outbox.delivery (relay_id, lease_until) WHERE state = 'CLAIMED';
 CREATE INDEX delivery_dead ON outbox.delivery (relay_id, seq) WHERE state = 'DEAD';
+CREATE INDEX delivery_done ON outbox.delivery (relay_id, seq) WHERE state = 'PUBLISHED';
 CREATE INDEX delivery_held ON outbox.delivery (relay_id, key_hash, seq)
     WHERE hold <> 'NONE' AND key_hash IS NOT NULL;
 CREATE INDEX delivery_behind ON outbox.delivery (relay_id, key_hash, seq) WHERE hold = 'KEY';
