@@ -16,6 +16,7 @@ from fixtures.volume import LEASE, in_flight, kill_at_work
 pytestmark = [pytest.mark.pg, pytest.mark.sqs]
 
 EVENTS = int(os.environ.get("OUTBOX_E2E_EVENTS", "3000"))
+"""Several times what all three relays claim at once, so that one has claims when it is killed."""
 KEYS = 100
 BATCH = 200
 WORKERS = 2
@@ -26,7 +27,6 @@ WORKERS = 2
 def test_three_relays_of_which_one_is_killed_lose_nothing_and_a_fifo_queue_has_each_once_in_order(
     outbox: Outbox, queues: Queues, start_relay: StartRelay, fifo: bool
 ) -> None:
-    events = EVENTS if fifo else EVENTS // 3
     url = queues.make(fifo)
     publisher = {
         "sqs": {
@@ -56,21 +56,21 @@ def test_three_relays_of_which_one_is_killed_lose_nothing_and_a_fifo_queue_has_e
         "INSERT INTO outbox.event (event_type, payload, ordering_key)"
         " SELECT 'a.b', n::text::bytea, 'k' || n %% %s FROM generate_series(1, %s) n",
         KEYS,
-        events,
+        EVENTS,
     )
 
     def count() -> int:
         return outbox.states().get("PUBLISHED", 0)
 
-    wait_until(lambda: count() > events // 10, 60, "some published")
+    wait_until(lambda: count() > EVENTS // 10, 60, "some published")
     kill_at_work(outbox, pods)
-    wait_until(lambda: count() == events, 150, "all published")
-    numbers = [int(message.payload) for message in queues.received(url, events, timeout=120)]
-    assert len(set(numbers)) == events
+    wait_until(lambda: count() == EVENTS, 150, "all published")
+    numbers = [int(message.payload) for message in queues.received(url, EVENTS, timeout=120)]
+    assert len(set(numbers)) == EVENTS
     if not fifo:
-        assert len(numbers) <= events + in_flight(BATCH, WORKERS)
+        assert len(numbers) <= EVENTS + in_flight(BATCH, WORKERS)
         return
-    assert len(numbers) == events  # each once, also what the killed one had sent
+    assert len(numbers) == EVENTS  # each once, also what the killed one had sent
     by_key: dict[int, list[int]] = defaultdict(list)
     for number in numbers:
         by_key[number % KEYS].append(number)
