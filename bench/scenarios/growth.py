@@ -20,10 +20,10 @@ CHUNK_EVENTS = 200_000
 
 # Through every state of the lifecycle, because its rules bind superusers too.
 CLAIM = """
-    INSERT INTO outbox.batch (token, relay_id, claimed_at, claimed_by, lease_until, seqs)
+    INSERT INTO outbox.batch (token, relay_id, claimed_at, claimed_by, lease_until, lanes, seqs)
     SELECT min(d.seq), d.relay_id, now(), 'bench', now() + interval '1 minute',
-           array_agg(d.seq ORDER BY d.seq)
-      FROM (SELECT relay_id, seq, row_number() OVER (ORDER BY seq) / 2000 AS n
+           array_agg(DISTINCT d.lane), array_agg(d.seq ORDER BY d.seq)
+      FROM (SELECT relay_id, seq, lane, row_number() OVER (ORDER BY seq) / 2000 AS n
               FROM outbox.delivery WHERE state = 'PENDING') d
      GROUP BY d.relay_id, d.n
 """

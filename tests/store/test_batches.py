@@ -5,20 +5,23 @@ A statement moves deliveries from place to place as the lifecycle allows, or is 
 """
 
 import threading
+from contextlib import suppress
 from typing import Any
 
+import psycopg
 import pytest
 from psycopg import errors as pg
 
 from dev.services import wait_until
 from fixtures.bulk import emit_many
 from fixtures.outbox import Holder, Outbox
+from outbox_core.errors import RequestRefused, StoreError
 
 pytestmark = pytest.mark.pg
 
 CLAIM = (
-    "INSERT INTO outbox.batch (token, relay_id, claimed_at, claimed_by, lease_until, seqs)"
-    " VALUES (7, %s, now(), 'me', now() + interval '1 min', %s)"
+    "INSERT INTO outbox.batch (token, relay_id, claimed_at, claimed_by, lease_until, lanes, seqs)"
+    " VALUES (7, %s, now(), 'me', now() + interval '1 min', '{-1}', %s)"
 )
 PLACES = {
     "delivery": "SELECT array_agg(seq ORDER BY seq) FROM outbox.delivery WHERE state = %s",
@@ -81,7 +84,7 @@ def test_only_what_is_in_line_is_claimed_together(
     (tenth,) = [c for c in outbox.claim(relay, 1) if c.seq == 10] or outbox.claim(relay, 1)
     outbox.fail(relay, [tenth])
     before = outbox.sql(SEEN)
-    with pytest.raises((pg.SerializationFailure, pg.NotNullViolation)):
+    with pytest.raises((pg.SerializationFailure, pg.RestrictViolation, pg.NotNullViolation)):
         outbox.sql(CLAIM, relay, seqs)
     assert outbox.sql(SEEN) == before
 
@@ -271,9 +274,104 @@ def test_within_a_trigger_of_somebody_elses_the_same_rules_hold(outbox: Outbox, 
         with pytest.raises(pg.RestrictViolation):
             outbox.sql("INSERT INTO theirs VALUES (%s)", statement)
         assert outbox.sql(SEEN) == before
-    outbox.sql("SET outbox.moving = 'on'")  # which says nothing outside of our triggers
-    with pytest.raises(pg.RestrictViolation):
-        outbox.sql("DELETE FROM outbox.delivery")
+    outbox.sql("SET outbox.moving = 'on'")  # it alone opens nothing
+    for statement in ("DELETE FROM outbox.batch", "DELETE FROM outbox.published"):
+        outbox.sql("INSERT INTO theirs VALUES (%s)", statement)
+        assert outbox.sql(SEEN) == before
+    for place in (outbox.sql, lambda text: outbox.sql("INSERT INTO theirs VALUES (%s)", text)):
+        with pytest.raises(pg.RestrictViolation):
+            place("DELETE FROM outbox.delivery")
+
+
+@pytest.mark.parametrize(
+    "conflict",
+    ["DO NOTHING", "(token) DO UPDATE SET lease_until = EXCLUDED.lease_until"],
+)
+def test_a_row_that_is_not_inserted_takes_nothing(
+    outbox: Outbox, relay: int, conflict: str
+) -> None:
+    outbox.sql(CLAIM, relay, [1, 2])
+    outbox.sql(f"{CLAIM} ON CONFLICT {conflict}", relay, [3, 4])
+    assert outbox.states() == {"CLAIMED": 2, "PENDING": 8}
+    publish = "INSERT INTO outbox.published (token, relay_id, results) VALUES (7, %s, '{a,b}')"
+    outbox.sql(publish, relay)
+    with pytest.raises(pg.RestrictViolation, match="a token is drawn for one claim"):
+        outbox.sql(CLAIM, relay, [3, 4])
+    assert outbox.states() == {"PUBLISHED": 2, "PENDING": 8}
+
+
+@pytest.mark.parametrize("table", ["delivery", "batch", "published"])
+@pytest.mark.parametrize("event", ["INSERT", "UPDATE", "DELETE"])
+def test_a_trigger_of_somebody_elses_that_leaves_rows_out_loses_nothing(
+    outbox: Outbox, relay: int, table: str, event: str
+) -> None:
+    outbox.publish(relay, outbox.claim(relay, 3))
+    claims = outbox.claim(relay, 3)
+    before = outbox.sql(SEEN)
+    outbox.sql("CREATE FUNCTION nothing() RETURNS trigger LANGUAGE plpgsql AS"
+               " $$ BEGIN RETURN NULL; END $$")  # fmt: skip
+    outbox.sql(f"CREATE TRIGGER zz BEFORE {event} ON outbox.{table} FOR EACH ROW"
+               " EXECUTE FUNCTION nothing()")  # fmt: skip
+    outbox.sql(f"ALTER TABLE outbox.{table} ENABLE ALWAYS TRIGGER zz")
+    for statement in (
+        "DELETE FROM outbox.batch",
+        "DELETE FROM outbox.published",
+        "UPDATE outbox.published SET seqs = '{1}'",
+        "UPDATE outbox.batch SET seqs = '{4}'",
+    ):
+        with suppress(pg.RestrictViolation):
+            outbox.sql(statement)
+        assert outbox.sql(SEEN) == before
+    with suppress(RequestRefused, StoreError):
+        outbox.publish(relay, claims)
+    with suppress(RequestRefused, StoreError):
+        outbox.claim(relay, 3)
+    events = outbox.sql("SELECT seq FROM outbox.events ORDER BY seq")
+    assert events == [(n,) for n in range(1, 11)]
+
+
+def test_what_is_claimed_or_published_gets_no_second_delivery(outbox: Outbox, relay: int) -> None:
+    outbox.publish(relay, outbox.claim(relay, 3))
+    with outbox.connect(autocommit=True) as conn:
+        conn.execute("SET ROLE outbox_relay")
+        with pytest.raises(pg.InsufficientPrivilege):
+            conn.execute(
+                "INSERT INTO outbox.delivery (relay_id, seq, available_at) VALUES (%s, 1, now())",
+                [relay],
+            )
+    assert len(outbox.events()) == 10
+
+
+def test_a_change_of_the_order_waits_for_a_claim_and_blocks_its_lane(outbox: Outbox) -> None:
+    relay = outbox.register()
+    outbox.emit(ordering_key="k")
+    with outbox.connect() as claiming:
+        assert len(outbox.claim(relay, conn=claiming)) == 1
+        outbox.emit(ordering_key="k")
+        thread = threading.Thread(target=outbox.register, kwargs={"ordering": "Key"})
+        thread.start()
+        wait_until(lambda: _waits(outbox.dsn), 10, "the registration waits for the claim")
+        claiming.commit()
+        thread.join(10)
+    holder = Holder(outbox, relay)
+    assert len(holder.lanes) == 63
+    assert holder.claim() == []
+
+
+def _waits(dsn: str) -> bool:
+    with psycopg.connect(dsn) as other:
+        query = "SELECT 1 FROM pg_stat_activity WHERE wait_event_type = 'Lock'"
+        return other.execute(query).fetchone() is not None
+
+
+def test_routing_and_backfills_refuse_an_isolation_that_hides_what_others_commit(
+    outbox: Outbox,
+) -> None:
+    with outbox.connect() as conn:
+        conn.isolation_level = psycopg.IsolationLevel.REPEATABLE_READ
+        with pytest.raises(pg.InvalidTransactionState, match="repeatable read") as caught:
+            conn.execute("SELECT outbox.route_unmatched()")
+    assert "READ COMMITTED" in str(caught.value.diag.message_hint)
 
 
 def test_an_event_is_not_routed_to_a_relay_that_is_claiming_it(outbox: Outbox) -> None:
@@ -372,3 +470,66 @@ def test_merging_beside_a_worker_and_a_replay_loses_nothing(outbox: Outbox) -> N
         assert outbox.deliveries(relay).merge()  # without the one that is locked
     assert outbox.states() == {"PUBLISHED": 600}
     assert outbox.value("SELECT count(*) FROM outbox.published") < 40
+
+
+def test_a_replay_finds_what_is_merged_while_it_waits(outbox: Outbox) -> None:
+    relay = outbox.register()
+    emit_many(outbox, 600)
+    for _ in range(200):
+        outbox.publish(relay, outbox.claim(relay, 3))
+    back: list[int] = []
+
+    def replay() -> None:
+        with psycopg.connect(outbox.dsn) as conn:
+            row = conn.execute(
+                "INSERT INTO outbox.requeued (relay_id, seqs, replay_id, reset_attempts, due)"
+                " VALUES (%s, '{10,20}', 'by hand', true, now()) RETURNING seqs",
+                [relay],
+            ).fetchone()
+            back.extend(row[0] if row else ())
+
+    with outbox.connect() as merging:
+        merging.execute("SELECT outbox.merge_published(%s)", [relay])
+        thread = threading.Thread(target=replay)
+        thread.start()
+        wait_until(lambda: _waits(outbox.dsn), 10, "the replay waits for the merge")
+        merging.commit()
+        thread.join(10)
+    assert back == [10, 20]
+    assert outbox.states() == {"PUBLISHED": 598, "PENDING": 2}
+
+
+def test_a_merge_passes_by_large_rows_without_reading_their_members(outbox: Outbox) -> None:
+    relay = outbox.register()
+    emit_many(outbox, 60_000)
+    outbox.publish(relay, outbox.claim(relay, 300))
+    for _ in range(29):
+        outbox.publish(relay, outbox.claim(relay, 2000))
+    outbox.publish(relay, outbox.claim(relay, 300))
+    merge = f"EXPLAIN (ANALYZE, BUFFERS, FORMAT JSON) SELECT outbox.merge_published({relay})"
+    plan = outbox.value(merge)[0]["Plan"]
+    assert plan["Shared Hit Blocks"] + plan["Shared Read Blocks"] < 1500
+    sizes = outbox.sql("SELECT size, count(*) FROM outbox.published GROUP BY 1 ORDER BY 1")
+    assert sizes == [(600, 1), (2000, 29)]
+
+
+@pytest.mark.parametrize("statement", ["record", "renew"])
+def test_a_batch_is_found_by_its_token_among_thousands_of_dead_ones(
+    outbox: Outbox, relay: int, statement: str
+) -> None:
+    """While somebody reads for a long time, and the table was analysed when it was empty."""
+    outbox.sql("VACUUM ANALYZE outbox.batch")
+    with outbox.connect() as reader:
+        reader.isolation_level = psycopg.IsolationLevel.REPEATABLE_READ
+        reader.execute("SELECT 1 FROM outbox.relay")
+        emit_many(outbox, 3000)
+        for _ in range(1500):
+            outbox.publish(relay, outbox.claim(relay, 1))
+        (claim,) = outbox.claim(relay, 1)
+        call = {
+            "record": "SELECT outbox.finish_published(%s, %s, %s, '{x}')",
+            "renew": "SELECT outbox.renew(%s, %s, %s, '1 min')",
+        }[statement]
+        explain = f"EXPLAIN (ANALYZE, BUFFERS, FORMAT JSON) {call}"
+        plan = outbox.value(explain, relay, claim.token, [claim.seq])[0]["Plan"]
+    assert plan["Shared Hit Blocks"] + plan["Shared Read Blocks"] < 150

@@ -22,8 +22,11 @@ pytestmark = pytest.mark.pg
 
 EVENTS = 160
 CLAIM = """
-    INSERT INTO outbox.batch (token, relay_id, claimed_at, claimed_by, lease_until, seqs)
-    VALUES (%s, %s, now(), %s, now() + interval '1 min', %s)
+    INSERT INTO outbox.batch (token, relay_id, claimed_at, claimed_by, lease_until, lanes, seqs)
+    SELECT c.token, c.relay, now(), c.owner, now() + interval '1 min', (
+               SELECT array_agg(DISTINCT d.lane) FROM outbox.delivery d
+                WHERE d.relay_id = c.relay AND d.seq = ANY (c.seqs)), c.seqs
+      FROM (VALUES (%s::bigint, %s::integer, %s, %s::bigint[])) AS c (token, relay, owner, seqs)
 """
 PUBLISH = """
     INSERT INTO outbox.published (token, relay_id, results)
@@ -32,10 +35,10 @@ PUBLISH = """
 """
 # By the superuser's back door: the clock is the database's.
 PUBLISHED_AT = """
-    ALTER TABLE outbox.published DISABLE TRIGGER published_gives_deliveries;
+    ALTER TABLE outbox.published DISABLE TRIGGER published_changes;
     UPDATE outbox.published SET first_at = first_at - token % 60 * interval '1 min',
                                 last_at = last_at - token % 60 * interval '1 min';
-    ALTER TABLE outbox.published ENABLE ALWAYS TRIGGER published_gives_deliveries
+    ALTER TABLE outbox.published ENABLE ALWAYS TRIGGER published_changes
 """
 MERGE = """
     UPDATE outbox.published SET seqs = (SELECT array_agg(s ORDER BY s)

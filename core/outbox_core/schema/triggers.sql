@@ -48,30 +48,33 @@ CREATE OR REPLACE TRIGGER delivery_keeps_its_lane BEFORE UPDATE OF lane, key_has
     WHEN ((NEW.lane <> OLD.lane OR NEW.key_hash IS DISTINCT FROM OLD.key_hash)
           AND NOT (NEW.lane = -1 AND NEW.key_hash IS NULL AND NEW.hold <> 'KEY'))
     EXECUTE FUNCTION outbox.delivery_keeps_its_lane();
-CREATE OR REPLACE TRIGGER delivery_is_kept BEFORE DELETE ON outbox.delivery
-    FOR EACH ROW  -- other than what a batch takes, see functions/batch.sql
-    WHEN (pg_trigger_depth() = 0 OR current_setting('outbox.moving', true) IS DISTINCT FROM 'on')
-    EXECUTE FUNCTION outbox.delivery_is_kept();
-CREATE OR REPLACE TRIGGER delivery_is_not_truncated BEFORE TRUNCATE ON outbox.delivery
+CREATE OR REPLACE TRIGGER delivery_is_kept AFTER DELETE ON outbox.delivery
+    REFERENCING OLD TABLE AS gone
     FOR EACH STATEMENT EXECUTE FUNCTION outbox.delivery_is_kept();
+CREATE OR REPLACE TRIGGER delivery_is_not_truncated BEFORE TRUNCATE ON outbox.delivery
+    FOR EACH STATEMENT EXECUTE FUNCTION outbox.batch_is_kept();
 
 -- batch, published: a delivery is in one place; what leaves one arrives in another ---------------
 
-CREATE OR REPLACE TRIGGER batch_takes_deliveries BEFORE INSERT ON outbox.batch
+CREATE OR REPLACE TRIGGER batch_begins BEFORE INSERT ON outbox.batch
+    FOR EACH ROW EXECUTE FUNCTION outbox.batch_begins();
+CREATE OR REPLACE TRIGGER batch_takes_deliveries AFTER INSERT ON outbox.batch
     FOR EACH ROW EXECUTE FUNCTION outbox.batch_takes_deliveries();
-CREATE OR REPLACE TRIGGER batch_gives_deliveries
-    BEFORE UPDATE OF token, first_seq, claimed_at, relay_id, claimed_by, lanes, seqs OR DELETE
-    ON outbox.batch FOR EACH ROW
-    WHEN (pg_trigger_depth() = 0 OR current_setting('outbox.moving', true) IS DISTINCT FROM 'on')
-    EXECUTE FUNCTION outbox.batch_gives_deliveries();
+CREATE OR REPLACE TRIGGER batch_changes
+    BEFORE UPDATE OF token, first_seq, claimed_at, relay_id, claimed_by, lanes, seqs
+    ON outbox.batch FOR EACH ROW EXECUTE FUNCTION outbox.batch_changes();
+CREATE OR REPLACE TRIGGER batch_gives_deliveries AFTER UPDATE OF seqs OR DELETE ON outbox.batch
+    FOR EACH ROW EXECUTE FUNCTION outbox.batch_gives_deliveries();
 CREATE OR REPLACE TRIGGER batch_is_not_truncated BEFORE TRUNCATE ON outbox.batch
     FOR EACH STATEMENT EXECUTE FUNCTION outbox.batch_is_kept();
-CREATE OR REPLACE TRIGGER published_takes_batch BEFORE INSERT ON outbox.published
+CREATE OR REPLACE TRIGGER published_begins BEFORE INSERT ON outbox.published
+    FOR EACH ROW EXECUTE FUNCTION outbox.published_begins();
+CREATE OR REPLACE TRIGGER published_takes_batch AFTER INSERT ON outbox.published
     FOR EACH ROW EXECUTE FUNCTION outbox.published_takes_batch();
-CREATE OR REPLACE TRIGGER published_gives_deliveries BEFORE UPDATE OR DELETE ON outbox.published
-    FOR EACH ROW
-    WHEN (pg_trigger_depth() = 0 OR current_setting('outbox.moving', true) IS DISTINCT FROM 'on')
-    EXECUTE FUNCTION outbox.published_gives_deliveries();
+CREATE OR REPLACE TRIGGER published_changes BEFORE UPDATE ON outbox.published
+    FOR EACH ROW EXECUTE FUNCTION outbox.published_changes();
+CREATE OR REPLACE TRIGGER published_gives_deliveries AFTER UPDATE OR DELETE ON outbox.published
+    FOR EACH ROW EXECUTE FUNCTION outbox.published_gives_deliveries();
 CREATE OR REPLACE TRIGGER published_is_not_truncated BEFORE TRUNCATE ON outbox.published
     FOR EACH STATEMENT EXECUTE FUNCTION outbox.batch_is_kept();
 -- A view's trigger cannot be ENABLE ALWAYS: where it does not fire, nothing can be inserted into the view.

@@ -53,7 +53,8 @@ ACQUIRE = """
            AND l.lane NOT IN (SELECT d.lane FROM outbox.delivery d
                                WHERE d.relay_id = %(relay)s AND d.state = 'CLAIMED')
            AND NOT EXISTS (SELECT 1 FROM outbox.batch b
-                            WHERE b.relay_id = %(relay)s AND l.lane = ANY (b.lanes))
+                            WHERE b.relay_id = %(relay)s
+                              AND (l.lane = ANY (b.lanes) OR -1 = ANY (b.lanes)))
          ORDER BY l.lane LIMIT %(wanted)s FOR UPDATE SKIP LOCKED)
     UPDATE outbox.lane l SET token = me.token FROM me, free
      WHERE l.relay_id = %(relay)s AND l.lane = free.lane

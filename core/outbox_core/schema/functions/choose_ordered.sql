@@ -37,8 +37,8 @@ END $$;
 CREATE OR REPLACE FUNCTION outbox.judge_in_order(
     relay integer, lanes smallint[], row_limit integer, lane_limit integer, floor bigint,
     suspects boolean, in_line boolean,
-    OUT fresh bigint[], OUT others bigint[], OUT behind bigint[], OUT early bigint[],
-    OUT line_from bigint
+    OUT fresh bigint[], OUT fresh_lanes smallint[], OUT others bigint[], OUT behind bigint[],
+    OUT early bigint[], OUT line_from bigint
 ) LANGUAGE plpgsql AS $$
 BEGIN
     WITH ready AS MATERIALIZED (
@@ -62,14 +62,14 @@ BEGIN
         SELECT r.seq FROM ready r, front f
          WHERE r.key_hash IS NOT NULL AND f.lane = r.lane AND f.seq < r.seq
     ), due AS MATERIALIZED (
-        SELECT b.seq, b.key_hash, b.crashes, b.bytes, false AS fresh FROM (
+        SELECT b.seq, b.key_hash, b.crashes, b.bytes, b.lane, false AS fresh FROM (
             SELECT r.*, sum(r.bytes) OVER (ORDER BY r.seq ROWS UNBOUNDED PRECEDING) - r.bytes AS before
               FROM ready r WHERE r.seq NOT IN (SELECT e.seq FROM early e)) b
          WHERE b.before = 0 OR suspects OR NOT in_line
             OR b.before + b.bytes <= outbox.due_share(outbox.bytes_per_claim())
     ), line AS (
         SELECT l.* FROM unnest(lanes) AS own (lane), LATERAL (
-            SELECT d.seq, d.key_hash, d.crashes, d.bytes,
+            SELECT d.seq, d.key_hash, d.crashes, d.bytes, d.lane,
                    d.attempts = 0 AND d.age_from IS NULL AS fresh
               FROM outbox.delivery d
              WHERE d.relay_id = relay AND d.lane = own.lane
@@ -95,7 +95,7 @@ BEGIN
                            AND h.seq NOT IN (SELECT due.seq FROM due)
                          ORDER BY h.seq LIMIT 1) w
     ), judged AS (
-        SELECT c.crashes, c.seq, c.fresh,
+        SELECT c.crashes, c.seq, c.lane, c.fresh,
                EXISTS (SELECT 1 FROM barrier b
                         WHERE b.key_hash = c.key_hash AND b.seq < c.seq) AS waits
           FROM candidate c
@@ -108,12 +108,13 @@ BEGIN
     -- Suspects as in choose(): small groups, then one at a time; what is behind a loner may have its key.
     -- Those that wait leave the line: here they would take the others' places permanently.
     SELECT array_agg(r.seq ORDER BY r.seq) FILTER (WHERE NOT r.waits AND r.fresh),
+           array_agg(DISTINCT r.lane) FILTER (WHERE NOT r.waits AND r.fresh),
            array_agg(r.seq ORDER BY r.seq) FILTER (WHERE NOT r.waits AND NOT r.fresh AND (
                NOT suspects OR CASE WHEN r.n = 1 THEN true ELSE r.loners = 0 AND r.n <= 50 END)),
            array_agg(r.seq) FILTER (WHERE r.waits),
            (SELECT array_agg(e.seq) FROM early e),
            (SELECT min(l.seq) FROM line l)
-      INTO fresh, others, behind, early, line_from
+      INTO fresh, fresh_lanes, others, behind, early, line_from
       FROM ranked r
      -- checked again, in the same snapshot in which the candidates were found
      WHERE NOT EXISTS (SELECT 1 FROM outbox.unmatched u
@@ -126,7 +127,8 @@ END $$;
 -- row's lease can be renewed meanwhile.
 CREATE OR REPLACE FUNCTION outbox.choose_ordered(
     relay integer, holder bigint, lanes smallint[], row_limit integer, lane_limit integer,
-    floor bigint, suspects boolean, OUT fresh bigint[], OUT others bigint[], OUT line_from bigint
+    floor bigint, suspects boolean,
+    OUT fresh bigint[], OUT fresh_lanes smallint[], OUT others bigint[], OUT line_from bigint
 ) LANGUAGE plpgsql AS $$  -- planned as outbox.turn: in loops
 DECLARE
     in_line boolean := outbox.has_line(relay, lanes, floor);
@@ -150,8 +152,8 @@ BEGIN
     IF NOT FOUND THEN
         RETURN;
     END IF;
-    SELECT j.fresh, j.others, j.behind, j.early, j.line_from
-      INTO fresh, others, behind, early, line_from
+    SELECT j.fresh, j.fresh_lanes, j.others, j.behind, j.early, j.line_from
+      INTO fresh, fresh_lanes, others, behind, early, line_from
       FROM outbox.judge_in_order(
                relay, lanes, row_limit, lane_limit, floor, suspects, in_line) j;
     IF behind IS NOT NULL THEN  -- out of the line, so that they are not scanned again and again

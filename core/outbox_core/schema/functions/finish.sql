@@ -16,7 +16,9 @@ DECLARE
     own_results text[] := results;
     done integer := 0;
 BEGIN
-    SELECT b.seqs INTO packed FROM outbox.batch b WHERE b.token = fence AND b.relay_id = relay FOR UPDATE;
+    SELECT b.seqs INTO packed FROM outbox.batch b
+     WHERE b.token = fence AND b.relay_id + 0 = relay  -- + 0: not by the index of all batches of the relay
+       FOR UPDATE;
     IF packed = seqs THEN  -- as almost always
         INSERT INTO outbox.published (token, relay_id, results) VALUES (fence, relay, results);
         own := NULL;
@@ -53,7 +55,7 @@ BEGIN
     -- What we wrote in a first try, whose answer was lost, does not count as lost.
     RETURN ARRAY(SELECT v.seq FROM unnest(own, own_results) AS v (seq, result)
                   WHERE NOT EXISTS (SELECT 1 FROM outbox.delivery_of(relay, v.seq) d
-                                     WHERE d.state = 'PUBLISHED' AND d.result = v.result));
+                                     WHERE d.state = 'PUBLISHED' AND d.result IS NOT DISTINCT FROM v.result));
 END $$;
 
 -- The same without a claim after it: the last batch of a process, and relays of the previous version.

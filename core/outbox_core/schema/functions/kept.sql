@@ -8,20 +8,7 @@ BEGIN
               HINT = 'A correction is a new event with causation_id = the id of the old one.';
 END $$;
 
--- Only PENDING deliveries of a retired relay may be deleted: PUBLISHED and DEAD ones stay on record.
-CREATE OR REPLACE FUNCTION outbox.delivery_is_kept() RETURNS trigger LANGUAGE plpgsql AS $$
-BEGIN
-    IF TG_OP = 'DELETE' AND OLD.state = 'PENDING' AND EXISTS (
-        SELECT 1 FROM outbox.relay WHERE id = OLD.relay_id AND retirement IS NOT NULL)
-    THEN
-        RETURN OLD;
-    END IF;
-    RAISE EXCEPTION 'outbox: % of outbox.delivery is not allowed: its event would be lost to the relay',
-        TG_OP USING ERRCODE = 'restrict_violation',
-        HINT = 'To keep an event from being published: outbox-relay declare-dead EVENT --reason ...';
-END $$;
-
--- The same of what was claimed or published together: it is never emptied as a whole.
+-- Deliveries, also those that were claimed or published together, are never emptied as a whole.
 CREATE OR REPLACE FUNCTION outbox.batch_is_kept() RETURNS trigger LANGUAGE plpgsql AS $$
 BEGIN
     RAISE EXCEPTION 'outbox: % of outbox.% is not allowed: its events would be lost to the relay',

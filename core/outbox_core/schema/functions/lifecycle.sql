@@ -4,6 +4,7 @@
 CREATE OR REPLACE FUNCTION outbox.delivery_starts_pending() RETURNS trigger LANGUAGE plpgsql AS $$
 BEGIN
     -- What a batch gives up, see batch.sql. Not a part of the trigger's condition, which every INSERT parses.
+    -- Relays may not insert deliveries: only functions of the schema's owner do.
     IF pg_trigger_depth() > 1 AND current_setting('outbox.moving', true) = 'on' THEN
         RETURN NEW;
     END IF;

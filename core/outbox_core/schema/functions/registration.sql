@@ -38,11 +38,13 @@ DECLARE
     wrong tid[];
 BEGIN
     IF row_limit IS NULL THEN
-        DELETE FROM outbox.batch b WHERE b.relay_id = relay;  -- in flight: as deliveries of their own
         SELECT array_agg(w.ctid) INTO wrong FROM (
             SELECT d.ctid FROM outbox.delivery d
              WHERE d.relay_id = relay AND d.state <> 'PUBLISHED' AND d.lane BETWEEN low AND high
                FOR UPDATE) w;
+        -- Only now, because a claim that was not committed held them: what is in flight, also by that
+        -- claim, becomes deliveries of their own, in the lanes of the current ordering.
+        DELETE FROM outbox.batch b WHERE b.relay_id = relay;
     ELSE  -- these were inserted as new deliveries: so these two indexes have all of them
         wrong := ARRAY(SELECT d.ctid FROM outbox.delivery d
                         WHERE d.relay_id = relay AND d.state = 'PENDING' AND d.hold = 'NONE'

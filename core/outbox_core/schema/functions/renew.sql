@@ -9,7 +9,7 @@ DECLARE
     done integer;
 BEGIN
     UPDATE outbox.batch b SET lease_until = now() + lease
-     WHERE b.token = fence AND b.relay_id = relay RETURNING cardinality(b.seqs) INTO packed;
+     WHERE b.token = fence AND b.relay_id + 0 = relay RETURNING cardinality(b.seqs) INTO packed;
     IF packed = cardinality(seqs) THEN
         RETURN packed;
     END IF;

@@ -102,11 +102,12 @@ CREATE OR REPLACE FUNCTION outbox.packed_among(relay integer, seqs bigint[])
 -- they are locked here first too, and the two cannot deadlock. They stay unmatched: another relay that
 -- registered since may not have been offered them yet.
 CREATE OR REPLACE FUNCTION outbox.backfill(job outbox.replay, ordered boolean, seqs bigint[], due timestamptz)
-    RETURNS integer LANGUAGE plpgsql  -- planned in loops, without JIT: ../planner.sql
-    AS $$
+    RETURNS integer LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp
+    AS $$  -- planned in loops, without JIT: ../planner.sql
 DECLARE
     given bigint[];
 BEGIN
+    PERFORM outbox.require_read_committed();
     PERFORM u.seq FROM unnest(seqs) AS v (seq) JOIN outbox.unmatched u ON u.seq = v.seq
         FOR UPDATE OF u;
     WITH mine AS (

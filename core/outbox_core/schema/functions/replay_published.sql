@@ -18,6 +18,7 @@ DECLARE
     back bigint[];
     left_over integer;
     taken integer;
+    tries integer := 0;
 BEGIN
     PERFORM outbox.move(true);
     WITH mine AS (
@@ -29,20 +30,21 @@ BEGIN
                'TIME', NEW.due, NEW.due, 1, NEW.reset_attempts::integer, m.at, NEW.replay_id
           FROM outbox.relay r, outbox.published_among(NEW.relay_id, NEW.seqs) m
           JOIN outbox.event e ON e.seq = m.seq
-         WHERE r.id = NEW.relay_id
+         WHERE r.id = NEW.relay_id AND r.retirement IS NULL
          ORDER BY m.seq
             ON CONFLICT DO NOTHING
         RETURNING seq)
     SELECT array_agg(mine.seq ORDER BY mine.seq), count(*) INTO back, left_over FROM mine;
+    PERFORM outbox.move(false);
     WHILE left_over > 0 LOOP  -- once, unless somebody merges the arrays at this moment
         taken := outbox.take_out(NEW.relay_id, back);
-        IF taken = 0 THEN
+        tries := CASE WHEN taken = 0 THEN tries + 1 ELSE 0 END;
+        IF tries > 3 THEN
             RAISE EXCEPTION 'outbox: % deliveries would be in two places', left_over
                 USING ERRCODE = 'serialization_failure';
         END IF;
         left_over := left_over - taken;
     END LOOP;
-    PERFORM outbox.move(false);
     NEW.seqs := back;
     RETURN NEW;
 END $$;
@@ -71,24 +73,20 @@ BEGIN
                && int8range(members[1], members[cardinality(members)], '[]')
            AND EXISTS (SELECT 1 FROM unnest(p.seqs) s WHERE (s IN (SELECT unnest(members))) IS TRUE)
          ORDER BY p.token FOR UPDATE) t;
-    -- A statement of its own: it sees what others did before they let us have the locks.
+    -- A statement of its own: it sees what others did before they let us have the locks. The trigger of
+    -- outbox.published computes the other columns.
     WITH rest AS MATERIALIZED (
-        SELECT p.token, p.size - coalesce(cardinality(r.seqs), 0) AS taken, r.*
-          FROM outbox.published p, LATERAL (
-               SELECT array_agg(m.seq) AS seqs, array_agg(m.result) AS results,
-                      CASE WHEN p.times IS NOT NULL THEN array_agg(m.at) END AS times,
-                      min(coalesce(m.at, p.first_at)) AS first_at, max(coalesce(m.at, p.last_at)) AS last_at
-                 FROM unnest(p.seqs, p.results, p.times) AS m (seq, result, at)
-                WHERE m.seq NOT IN (SELECT unnest(members))) r
-         WHERE p.token = ANY (tokens)
+        SELECT p.token, p.size, outbox.without(p.seqs, members) AS seqs
+          FROM outbox.published p WHERE p.token = ANY (tokens)
     ), gone AS (
         DELETE FROM outbox.published p USING rest r WHERE p.token = r.token AND r.seqs IS NULL
+        RETURNING r.size AS taken
     ), cut AS (
-        UPDATE outbox.published p SET
-            seqs = r.seqs, results = r.results, times = r.times, size = cardinality(r.seqs),
-            first_seq = r.seqs[1], last_seq = r.seqs[cardinality(r.seqs)],
-            first_at = r.first_at, last_at = r.last_at
-          FROM rest r WHERE p.token = r.token AND r.seqs IS NOT NULL)
-    SELECT coalesce(sum(r.taken), 0) INTO taken FROM rest r;
+        UPDATE outbox.published p SET seqs = r.seqs
+          FROM rest r
+         WHERE p.token = r.token AND r.seqs IS NOT NULL AND cardinality(r.seqs) < r.size
+        RETURNING r.size - cardinality(r.seqs) AS taken)
+    SELECT coalesce(sum(t.taken), 0) INTO taken
+      FROM (SELECT g.taken FROM gone g UNION ALL SELECT c.taken FROM cut c) t;
     RETURN taken;
 END $$;

@@ -1,12 +1,23 @@
 -- Routing: events that no relay subscribed to when they arrived. Called by relays at their start and
 -- regularly.
 
+-- Those who give a relay an event that is not new check afterwards that it has no other place. That takes
+-- statements that see what others have committed meanwhile.
+CREATE OR REPLACE FUNCTION outbox.require_read_committed() RETURNS void LANGUAGE plpgsql AS $$
+BEGIN
+    IF current_setting('transaction_isolation') <> 'read committed' THEN
+        RAISE EXCEPTION 'outbox: not at isolation level %', current_setting('transaction_isolation')
+            USING ERRCODE = 'invalid_transaction_state',
+                  HINT = 'Use READ COMMITTED, or reset default_transaction_isolation for this role.';
+    END IF;
+END $$;
+
 -- Offers unmatched events to all relays that registered since. Returns how many were offered; run it until
 -- that is less than the limit. By ctid, and without reading deliveries: those are keyed by relay, and
 -- checking whether any relay has an event would scan all of them.
 CREATE OR REPLACE FUNCTION outbox.route_unmatched(row_limit integer DEFAULT 1000) RETURNS integer
-    LANGUAGE plpgsql  -- planned in loops: ../planner.sql
-    AS $$
+    LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp
+    AS $$  -- planned in loops: ../planner.sql
 DECLARE
     newest bigint := (SELECT max(version) FROM outbox.relay);
     asked tid[];
@@ -14,6 +25,7 @@ DECLARE
     relays integer[];
     made bigint[];
 BEGIN
+    PERFORM outbox.require_read_committed();
     SELECT array_agg(u.ctid) INTO asked FROM (
         SELECT ctid FROM outbox.unmatched WHERE version < newest
          ORDER BY version, seq LIMIT row_limit FOR UPDATE SKIP LOCKED) u;

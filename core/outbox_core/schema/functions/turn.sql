@@ -28,6 +28,7 @@ CREATE OR REPLACE FUNCTION outbox.turn(
     AS $$
 DECLARE
     fresh bigint[];
+    fresh_lanes smallint[] := '{-1}';
     others bigint[];
     line_from bigint;
     lost outbox.claimed;
@@ -49,7 +50,7 @@ BEGIN
         SELECT c.fresh, c.others, c.line_from INTO fresh, others, line_from
           FROM outbox.choose(relay, row_limit, floor, suspects) c;
     ELSE
-        SELECT c.fresh, c.others, c.line_from INTO fresh, others, line_from
+        SELECT c.fresh, c.fresh_lanes, c.others, c.line_from INTO fresh, fresh_lanes, others, line_from
           FROM outbox.choose_ordered(relay, holder, lanes, row_limit, lane_limit, floor, suspects) c;
     END IF;
     IF fresh IS NULL AND others IS NULL THEN
@@ -61,8 +62,8 @@ BEGIN
         PERFORM set_config('synchronous_commit', 'off', true);
     END IF;
     IF fresh IS NOT NULL THEN
-        INSERT INTO outbox.batch (token, relay_id, claimed_at, claimed_by, lease_until, seqs)
-        VALUES (fence, relay, now(), owner, now() + lease, fresh);
+        INSERT INTO outbox.batch (token, relay_id, claimed_at, claimed_by, lease_until, lanes, seqs)
+        VALUES (fence, relay, now(), owner, now() + lease, fresh_lanes, fresh);
         RETURN QUERY
         SELECT e.seq, fence, now(), 1, 0, 0::smallint,
                outbox.delivery_lane(holder IS NOT NULL, e.ordering_key, e.seq),

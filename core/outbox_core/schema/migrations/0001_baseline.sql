@@ -400,7 +400,8 @@ GRANT SELECT ON outbox.event, outbox.delivery, outbox.batch, outbox.published, o
     outbox.relay, outbox.unmatched, outbox.holder,
     outbox.lane, outbox.audit, outbox.events, outbox.replay, outbox.replay_chunk,
     outbox.replay_ledger, outbox.schema_version, outbox.schema_code TO outbox_reader, outbox_relay;
-GRANT INSERT, UPDATE ON outbox.delivery, outbox.relay TO outbox_relay;
+GRANT INSERT, UPDATE ON outbox.relay TO outbox_relay;
+GRANT UPDATE ON outbox.delivery TO outbox_relay;  -- only functions with their owner's rights insert
 -- To insert is to claim and to publish, to delete is to give back: their triggers do the rest.
 GRANT INSERT, UPDATE, DELETE ON outbox.batch, outbox.published TO outbox_relay;
 GRANT SELECT, INSERT ON outbox.requeued TO outbox_relay;

@@ -90,7 +90,7 @@ SCHEMA = """
 MISSING = """
     SELECT format('%%s on %%s', need.privilege, need.name)
       FROM (VALUES
-            ('event', 'SELECT'), ('delivery', 'SELECT'), ('delivery', 'INSERT'),
+            ('event', 'SELECT'), ('delivery', 'SELECT'),
             ('delivery', 'UPDATE'), ('batch', 'SELECT'), ('batch', 'INSERT'), ('batch', 'UPDATE'),
             ('batch', 'DELETE'), ('published', 'SELECT'), ('published', 'INSERT'),
             ('published', 'UPDATE'), ('relay', 'SELECT'), ('relay', 'INSERT'), ('relay', 'UPDATE'),
@@ -125,6 +125,8 @@ TRIGGERS = """
 """
 OUR_TRIGGERS = {
     "audit_only_grows",
+    "batch_begins",
+    "batch_changes",
     "batch_gives_deliveries",
     "batch_is_not_truncated",
     "batch_takes_deliveries",
@@ -140,6 +142,8 @@ OUR_TRIGGERS = {
     "event_is_not_truncated",
     "lane_is_kept",
     "lane_is_not_truncated",
+    "published_begins",
+    "published_changes",
     "published_comes_back",
     "published_gives_deliveries",
     "published_is_not_truncated",

@@ -196,7 +196,8 @@ class Interventions:
                             return self._locked(action, event_id, relay, planner)
                     except pg.LockNotAvailable:
                         return refused("it is being claimed or changed right now: try again")
-                    except Changed:  # and the transaction is undone: judged again, as it is now
+                    # And the transaction is undone: judged again, as it is now.
+                    except (Changed, pg.SerializationFailure):
                         continue
         except RequestRefused as error:
             return refused(str(error))
