@@ -266,8 +266,8 @@ CREATE TYPE outbox.claimed AS (
 -- writes its row of the ledger, or does nothing. So a lost or repeated task, a twin of it, or a
 -- second driver changes nothing: the ledger has each chunk once.
 --
--- Chunks are spread over 64 bands, and those of a band are done strictly one after the other. For a
--- relay that orders, a band is a lane: so a key's events come back in the order of their seq,
+-- Chunks are spread over bands, 64 at most, and those of a band are done strictly one after the other.
+-- For a relay that orders, a band has whole lanes: so a key's events come back in the order of their seq,
 -- however many take part.
 
 CREATE TABLE outbox.replay (
@@ -283,7 +283,7 @@ CREATE TABLE outbox.replay (
     requested_by   text,
     created_at     timestamptz      NOT NULL DEFAULT now(),
     -- the plan; NULL until it is made
-    by_key         boolean,                    -- a band is a lane
+    by_key         boolean,                    -- a band has whole lanes
     upper_seq      bigint,                     -- the last of the selected events
     matched        bigint,
     chunks         integer,
