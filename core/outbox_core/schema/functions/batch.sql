@@ -2,8 +2,8 @@
 -- delivery that needs one attempt only, as almost all do, is never updated: the claim deletes its row, and
 -- from then on it is a member of an array.
 --
--- Where the state of an event stands follows from what happened to it, and no statement can make two places
--- disagree, whoever sends it: the triggers below do the moving.
+-- Where the state of an event stands follows from what happened to it, and the triggers below do the moving,
+-- whoever sends the statement. What they cannot know is in docs/delivery.md, "Not enforced".
 --   INSERT INTO batch        a claim: the deliveries of its `seqs` are deleted
 --   INSERT INTO published    they are published: the batch of that token is deleted
 --   UPDATE of seqs, DELETE   members that are no longer listed become deliveries of their own, CLAIMED or
